@@ -1,0 +1,51 @@
+"""fpsim: what floating-point reductions give on CPUs and GPUs, to the bit."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0.dev0"
+
+if TYPE_CHECKING:
+    from fpsim import exact as exact
+    from fpsim.errors import (
+        FileError as FileError,
+        FpsimError as FpsimError,
+        InputError as InputError,
+        MissingExtraError as MissingExtraError,
+        StrategyError as StrategyError,
+        UnknownOrderError as UnknownOrderError,
+    )
+    from fpsim.formats import Format as Format, round_to as round_to
+
+# Public name -> module that defines it. Nothing below is imported before its first use, so that `import fpsim` costs
+# milliseconds and pulls in neither numba nor numpy.
+_HOME = {
+    "FileError": "errors",
+    "FpsimError": "errors",
+    "InputError": "errors",
+    "MissingExtraError": "errors",
+    "StrategyError": "errors",
+    "UnknownOrderError": "errors",
+    "Format": "formats",
+    "round_to": "formats",
+}
+_MODULES = frozenset({"exact"})
+
+__all__ = ["__version__", *sorted(_HOME), *sorted(_MODULES)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"fpsim.{name}")
+    if name in _HOME:
+        value = getattr(importlib.import_module(f"fpsim.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
+    message = f"module 'fpsim' has no attribute {name!r}"
+    raise AttributeError(message)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

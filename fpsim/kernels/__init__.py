@@ -1,0 +1,1 @@
+"""Compiled kernels (numba). Nothing in this package imports the rest of fpsim."""
