@@ -1,0 +1,104 @@
+"""Exact matrix products: folds of float64 products, summed as integers.
+
+The rows of A and the columns of B come scaled by powers of two to magnitudes below 1, so that one set of folds (see
+`fpsim.kernels.exact`) serves all outputs; every product has at most 53 bits. Fold f gives the digit of weight
+``2**(-51 * (f + 1))``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fpsim.kernels._jit import kernel
+from fpsim.kernels.exact import FOLD, OTHER, classify, power
+
+CHUNK = 2048
+TILE = 64
+
+
+@kernel
+def lowest_bit(x):
+    """Largest e so that all elements of a vector of finite doubles are multiples of 2**e; 2047 when all are zero."""
+    lowest = np.int64(2047)
+    for i in range(x.size):
+        bits = np.float64(x[i]).view(np.int64)
+        field = (bits >> 52) & 2047
+        m = bits & 0xFFFFFFFFFFFFF
+        if field:
+            m |= 0x10000000000000
+        else:
+            field = np.int64(1)
+        if m:
+            trailing = (np.float64(m & -m).view(np.int64) >> 52) - 1023
+            lowest = min(lowest, field - 1075 + trailing)
+    return lowest
+
+
+@kernel
+def _fold_row(row, b, start, stop, j, w, magic, t, sums):
+    """Add the folds of sum over k of row[k] * b[k, j:j+w] to sums (folds, TILE)."""
+    folds = magic.size
+    for k in range(start, stop):
+        x = row[k]
+        y = b[k, j : j + w]
+        for c in range(w):
+            t[c] = x * y[c]
+        for f in range(folds):
+            m = magic[f]
+            s = sums[f]
+            for c in range(w):
+                u = np.float64(t[c] + m)
+                s[c] += u.view(np.int64)
+                t[c] -= u - m
+
+
+@kernel
+def add_products(a, b, digits, folds):
+    """Add the product of a (M, K) and b (K, N) to digits (M, N, folds + 1), the least digit first."""
+    magic = np.empty(folds)
+    for f in range(folds):
+        magic[f] = 1.5 * power(52 - FOLD * (f + 1))
+    magic_bits = magic.view(np.int64)
+    sums = np.empty((folds, TILE), np.int64)
+    t = np.empty(TILE)
+    mask = (np.int64(1) << FOLD) - 1
+    for j in range(0, b.shape[1], TILE):
+        w = min(TILE, b.shape[1] - j)
+        for start in range(0, a.shape[1], CHUNK):
+            stop = min(start + CHUNK, a.shape[1])
+            for i in range(a.shape[0]):
+                for f in range(folds):
+                    for c in range(w):
+                        sums[f, c] = -(stop - start) * magic_bits[f]
+                _fold_row(a[i], b, start, stop, j, w, magic, t, sums)
+                for c in range(w):
+                    carry = np.int64(0)
+                    for f in range(folds):
+                        d = digits[i, j + c, f] + carry + sums[folds - 1 - f, c]
+                        digits[i, j + c, f] = d & mask
+                        carry = d >> FOLD
+                    digits[i, j + c, folds] += carry
+
+
+@kernel
+def classify_products(a, b, zero, finite, met):
+    """Say what the terms of each output of a (M, K) times b (K, N) are (see `fpsim.kernels.exact`).
+
+    With finite operands only outputs that are zero are looked at.
+    """
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            met[i, j] = OTHER
+            if finite and not zero[i, j]:
+                continue
+            seen = 0
+            for k in range(a.shape[1]):
+                x = a[i, k]
+                y = b[k, j]
+                if not (np.isfinite(x) and np.isfinite(y)):
+                    seen |= OTHER | classify(x * y)
+                elif (x != 0 and y != 0) or np.signbit(x) == np.signbit(y):
+                    seen |= OTHER
+                    if finite:
+                        break
+            met[i, j] = seen
