@@ -63,10 +63,13 @@ def _to_numpy(x: Any, name: str) -> Any:
         if root == "torch":
             return _from_torch(x, root, name)
         if root == "cupy":
-            return x.get()
+            return x.get(order="A")  # keeps Fortran order
         if root in {"numba", "numba_cuda"} and hasattr(x, "copy_to_host"):
             return x.copy_to_host()
-        return np.asarray(x)
+        array = np.asarray(x)
+        # NumPy rounds Python integers among floats without a word; beyond 2**53 each is looked at.
+        large = isinstance(x, list | tuple) and array.dtype == np.float64 and bool((np.abs(array) >= 2.0**53).any())
+        return np.asarray(x, object) if large else array
     except InputError:
         raise
     except Exception as error:
@@ -129,7 +132,8 @@ def _convert(array: NDArray[Any], name: str) -> tuple[NDArray[Any], Format]:
     except InputError as error:
         message = f"{name} holds {dtype}, which has no format here; convert it to float32 or float64 first"
         raise InputError(message) from error
-    return array.astype(np.float32), form
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return array.astype(np.float32), form
 
 
 def _integer_is_exact(array: NDArray[Any]) -> NDArray[np.bool]:
@@ -151,9 +155,10 @@ def _exact(array: NDArray[Any], name: str, exact: NDArray[np.bool]) -> NDArray[n
 
 
 def _from_objects(array: NDArray[Any], name: str) -> NDArray[np.float64]:
-    """Convert Python integers beyond 64 bits, and refuse every other object."""
+    """Convert Python numbers, integers beyond 64 bits among them, and refuse every other object."""
     values = np.empty(array.shape, np.float64)
-    for index, item in np.ndenumerate(array):
+    for index, element in np.ndenumerate(array):
+        item = element.item() if isinstance(element, np.generic) else element
         if not isinstance(item, int | float):
             message = (
                 f"{name} holds objects ({type(item).__name__}) or rows of different lengths; "
@@ -162,7 +167,7 @@ def _from_objects(array: NDArray[Any], name: str) -> NDArray[np.float64]:
             raise InputError(message)
         try:
             values[index] = item
-            exact = values[index] == item or math.isnan(item)
+            exact = float(values[index]) == item or math.isnan(item)
         except OverflowError:
             exact = False
         if not exact:

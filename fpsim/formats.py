@@ -434,7 +434,8 @@ def rounding_mode_code(mode: str, /) -> int:
 def _as_float64(x: Any) -> NDArray[np.float64]:
     from fpsim._arrays import as_floats
 
-    return as_floats(x)[0].astype(np.float64, copy=False)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        return as_floats(x)[0].astype(np.float64, copy=False)
 
 
 def round_to(
@@ -498,7 +499,8 @@ def round_to(
     code = rounding_mode_code(mode)
     values, source = as_floats(x)
     if values.dtype == np.float16:
-        values = values.astype(np.float32)
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            values = values.astype(np.float32)
     narrow = FLOAT32.includes(source) and FLOAT32.includes(target)
     # One numba signature for all: contiguous, read-only.
     order: Literal["C", "F"] = "F" if values.flags.f_contiguous and mode != "stochastic" else "C"

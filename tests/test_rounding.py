@@ -394,6 +394,12 @@ def test_result_types() -> None:
     assert fpsim.round_to(np.array([0.1], np.float32), Format("", 5, -200, 3)).dtype == np.float64
     assert fpsim.round_to([1, 2], "e5m2").dtype == np.float64
     assert fpsim.round_to(np.array([0.1], ">f4"), "e5m2").dtype == np.dtype(np.float32)
+    for signalling in (
+        np.array([0x7C01], np.uint16).view(np.float16),
+        np.array([0x7F800001], np.uint32).view(np.float32),
+    ):
+        assert np.isnan(fpsim.round_to(signalling, "e5m2"))  # without a warning
+        assert BFLOAT16.contains(signalling)
     x = np.array([0.1, 0.2])
     assert fpsim.round_to(x, "float64") is not x
     fpsim.round_to(x, "e5m2")
