@@ -352,7 +352,7 @@ class Exact:
         """Return e with 2**e <= abs(exact) < 2**(e+1), far below any format's for zero."""
         pairs = self._pairs
         mantissa, exponent = np.frexp(pairs.high)
-        below = (np.abs(mantissa) == 0.5) & (pairs.low * pairs.high < 0)
+        below = (np.abs(mantissa) == 0.5) & (pairs.low != 0) & (np.signbit(pairs.low) != np.signbit(pairs.high))
         binade = np.where(pairs.high == 0, -(10**6), exponent.astype(np.int64) - 1 - below)
         for index, (m, e) in pairs.extremes.items():
             binade[index] = abs(m).bit_length() - 1 + e
