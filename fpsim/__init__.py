@@ -30,6 +30,14 @@ _HOME = {
     "UnknownOrderError": "errors",
     "Format": "formats",
     "round_to": "formats",
+    "Strategy": "strategies",
+    "strategy": "strategies",
+    "cumsum": "emulation",
+    "dot": "emulation",
+    "matmul": "emulation",
+    "mean": "emulation",
+    "norm": "emulation",
+    "sum": "emulation",
 }
 _MODULES = frozenset({"exact"})
 

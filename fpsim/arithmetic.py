@@ -1,0 +1,174 @@
+"""What happens at the leaves and nodes of a summation tree."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fpsim.errors import StrategyError
+from fpsim.formats import FLOAT32, FLOAT64, Format
+
+COMPENSATIONS: Final = ("kahan", "neumaier", "dot2")
+STARTS: Final = ("first", "+0", "-0")
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """A format to round to, and how.
+
+    Attributes
+    ----------
+    format : Format
+        The target.
+    mode : str
+        One of `fpsim.formats.ROUNDING_MODES`, without "stochastic".
+    """
+
+    format: Format
+    mode: str = "nearest-even"
+
+    def __str__(self) -> str:
+        mode = "" if self.mode == "nearest-even" else f", {self.mode.replace('-', '_')}"
+        return f"{self.format}{mode}"
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """The arithmetic of one part of a summation tree.
+
+    Attributes
+    ----------
+    accumulator : Rounding
+        Format and rounding mode of every addition.
+    fma : bool
+        True: a product enters a sum by one fused multiply-add. False: it is rounded first.
+    product : Format or None
+        The format of separate products; None means the accumulator's.
+    compensation : {None, "kahan", "neumaier", "dot2"}
+        Kahan (1965) carries a correction into the next addition. Neumaier (1974) collects the exact errors of all
+        additions beside the sum and adds them once, at the end; over a tree the errors are carried up with the
+        partial sums. Dot2 (Ogita, Rump & Oishi 2005) collects the errors of the products too.
+    ftz, daz : bool
+        Flush subnormal results, respectively subnormal operands, to a zero of the same sign.
+    operands : Rounding or None
+        What the operands are rounded to before anything else.
+    output : Rounding or None
+        What the finished sum is rounded to.
+    start : {"first", "+0", "-0"}
+        How an accumulator starts: with its first term, or from a zero. Only the sign of a zero can tell.
+    mean : {"divide", "reciprocal"}
+        A mean divides the sum by n, or multiplies it by the rounded 1/n.
+    """
+
+    accumulator: Rounding = Rounding(FLOAT32)
+    fma: bool = False
+    product: Format | None = None
+    compensation: str | None = None
+    ftz: bool = False
+    daz: bool = False
+    operands: Rounding | None = None
+    output: Rounding | None = None
+    start: str = "first"
+    mean: str = "divide"
+
+    @property
+    def operand_format(self) -> Format:
+        """The widest operand that is used as it is: as stated, else float32, or float64 for a wider accumulator."""
+        if self.operands is not None:
+            return self.operands.format
+        wide = self.accumulator.format.precision > FLOAT32.precision or self.accumulator.format.emax > FLOAT32.emax
+        return FLOAT64 if wide else FLOAT32
+
+    @property
+    def result_format(self) -> Format:
+        """The format of a finished sum."""
+        return (self.output or self.accumulator).format
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every operation is one rounding to nearest in float32 or float64, as the hardware does it."""
+        native = self.accumulator in (Rounding(FLOAT32), Rounding(FLOAT64))
+        own_products = self.fma or self.product in (None, self.accumulator.format)
+        return native and own_products and self.compensation is None and not self.ftz and self.output is None
+
+    def check(self) -> None:
+        """Raise `StrategyError` where two settings contradict each other."""
+        accumulator = self.accumulator
+        if self.fma and self.compensation in ("neumaier", "dot2"):
+            message = (
+                f"{self.compensation} needs the error of every product or addition, which a fused multiply-add does"
+                " not give: drop fma" + (", or use dot2" if self.compensation == "neumaier" else "")
+            )
+            raise StrategyError(message)
+        if accumulator.format.precision > 51 and accumulator != Rounding(FLOAT64):
+            message = f"acc({accumulator}): more than 51 bits are emulated only as acc(float64), to nearest even"
+            raise StrategyError(message)
+        if self.fma and self.product is not None:
+            message = "product(...) says how a separate product is rounded, so it cannot be joined with fma"
+            raise StrategyError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Changes to an `Arithmetic`, as written after an order; None leaves a field as it is."""
+
+    accumulator: Rounding | None = None
+    fma: bool | None = None
+    product: Format | None = None
+    compensation: str | None = None
+    ftz: bool | None = None
+    daz: bool | None = None
+    operands: Rounding | None = None
+    output: Rounding | None = None
+    start: str | None = None
+    mean: str | None = None
+
+    def over(self, arithmetic: Arithmetic, /) -> Arithmetic:
+        """Return `arithmetic` with these changes, except `output`, which belongs to one sum and not to its parts."""
+        changes = {name: value for name, value in self._given() if name != "output"}
+        if changes.get("compensation") == "none":
+            changes["compensation"] = None
+        if changes.get("fma"):
+            changes.setdefault("product", None)
+        if changes.get("product") is not None:
+            changes.setdefault("fma", False)
+        return dataclasses.replace(arithmetic, output=None, **changes)
+
+    def merged(self, inner: Settings, /) -> Settings:
+        """Return these settings with those of `inner` winning."""
+        return dataclasses.replace(self, **dict(inner._given()))
+
+    def _given(self) -> list[tuple[str, Any]]:
+        pairs = [(field.name, getattr(self, field.name)) for field in dataclasses.fields(self)]
+        return [(name, value) for name, value in pairs if value is not None]
+
+    def __bool__(self) -> bool:
+        return bool(self._given())
+
+    def __str__(self) -> str:
+        return "".join(f"+{part}" for part in self.parts())
+
+    def parts(self) -> list[str]:
+        """Return each setting in the notation of a strategy text, in canonical order."""
+        parts = []
+        if self.fma is not None:
+            parts.append("fma" if self.fma else "separate")
+        if self.accumulator is not None:
+            parts.append(f"acc({self.accumulator})")
+        if self.product is not None:
+            parts.append(f"product({self.product})")
+        if self.compensation is not None:
+            parts.append(self.compensation if self.compensation != "none" else "uncompensated")
+        if self.start is not None:
+            parts.append(f"start({self.start})" if self.start == "first" else f"start({self.start}.0)".replace("+", ""))
+        for name in ("ftz", "daz"):
+            if getattr(self, name) is not None:
+                parts.append(name if getattr(self, name) else f"{name}(off)")
+        if self.mean is not None:
+            parts.append(self.mean)
+        if self.operands is not None:
+            parts.append(f"operands({self.operands})")
+        if self.output is not None:
+            parts.append(f"output({self.output})")
+        return parts

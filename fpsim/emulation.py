@@ -1,0 +1,525 @@
+"""Reductions as a strategy computes them: the bits that a device with that order and arithmetic gives."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpsim._arrays import as_floats
+from fpsim.arithmetic import COMPENSATIONS, Arithmetic
+from fpsim.errors import InputError
+from fpsim.formats import FLOAT16, FLOAT32, FLOAT64, Format, round_to, rounding_mode_code
+from fpsim.orders import Order
+from fpsim.programs import Program
+from fpsim.strategies import Strategy, strategy as as_strategy
+
+_Array = NDArray[Any]
+_INSTRUCTIONS = 4096  # of the buffer that a program is unrolled into
+_PANEL = 64  # columns that the general executor treats together
+
+
+def sum(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
+    """Sum under a strategy.
+
+    Parameters
+    ----------
+    x : array_like of float
+        Any shape. Numbers wider than the strategy's operands are rounded to those first, to nearest even.
+    strategy : str or Strategy
+        See `fpsim.strategy`.
+    axis : int or tuple of int, optional
+        Axes to sum over; all by default. Generic orders take the terms in C order, a named rule as its library does
+        for this memory layout.
+    keepdims : bool
+        Keep the summed axes with size 1.
+
+    Returns
+    -------
+    ndarray or scalar
+        float16, float32 or float64 for those formats of the result; any other format's numbers come as float32, or as
+        float64 where float32 does not hold them.
+
+    Raises
+    ------
+    InputError
+        The data or the axis do not fit.
+    StrategyError
+        The text is not a strategy.
+    UnknownOrderError
+        A named rule does not know this case.
+
+    Examples
+    --------
+    >>> import fpsim
+    >>> float(fpsim.sum([1.0, 2.0**-24, 2.0**-24], "serial")), float(fpsim.sum([1.0, 2.0**-24, 2.0**-24], "reverse"))
+    (1.0, 1.0000001192092896)
+    """
+    chosen = as_strategy(strategy)
+    total, _, _ = _reduce(x, chosen, axis, keepdims)
+    return total[()]
+
+
+def mean(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepdims: bool = False) -> Any:
+    """Return the mean under a strategy: the sum divided by n, or times the rounded 1/n (setting ``reciprocal``).
+
+    Parameters, result and errors are those of `sum`; the last operation is rounded in the accumulator format. The mean
+    of nothing is NaN.
+    """
+    chosen = as_strategy(strategy)
+    total, n, arithmetic = _reduce(x, chosen, axis, keepdims)
+    accumulator = arithmetic.accumulator
+    with np.errstate(all="ignore"):
+        # A quotient of two numbers of at most 25 bits rounds rightly through float64; float64 itself divides natively.
+        wide = total.astype(np.float64)
+        if arithmetic.mean == "divide":
+            wide = wide / np.float64(n)
+        else:
+            inverse = round_to(np.float64(1.0) / np.float64(n), accumulator.format, mode=accumulator.mode)
+            wide = wide * np.float64(inverse)
+    return _stored(wide, accumulator.format, accumulator.mode, arithmetic)[()]
+
+
+def norm(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepdims: bool = False) -> Any:
+    """Return the Euclidean norm under a strategy: the square root of the dot product of x with itself.
+
+    Parameters, result and errors are those of `sum`. With FMA the squares are fused into the sum.
+    """
+    chosen = as_strategy(strategy)
+    values, data = _operand(x, "x", chosen)
+    arithmetic = chosen.arithmetic(data)
+    view, kept, order = _terms(values, chosen, axis, data)
+    program = _resolved(chosen, order).program(view.shape[0], data=data)
+    squares = [_products(column[None, :], column[:, None], program, arithmetic)[0, 0] for column in view.T]
+    with np.errstate(all="ignore"):
+        roots = np.sqrt(np.array(squares, np.float64).reshape(kept))
+    out = _stored(roots, arithmetic.accumulator.format, arithmetic.accumulator.mode, arithmetic)
+    return _with_axes(out, values.ndim, axis, keepdims)[()]
+
+
+def cumsum(x: Any, /, strategy: str | Strategy | Order, *, axis: int | None = None) -> Any:
+    """Return the cumulative sum under a strategy.
+
+    Parameters
+    ----------
+    x : array_like of float
+        Without `axis` taken in C order as one sequence.
+    strategy : str or Strategy
+        Its order must take the terms in sequence. Inside a part, such as a chunk, the terms are accumulated on their
+        own, and then the sum of all that stands before the part is added to each of its results, innermost parts
+        first; ``serial`` is a single running sum, ``pairwise`` a divide-and-conquer scan.
+    axis : int, optional
+        The axis to go along.
+
+    Returns
+    -------
+    ndarray
+        Shape of x, or (x.size,) without `axis`; dtype as in `sum`.
+
+    Raises
+    ------
+    InputError
+        The order does not take the terms in sequence, or the data do not fit.
+    """
+    chosen = as_strategy(strategy)
+    values, data = _operand(x, "x", chosen)
+    arithmetic = chosen.arithmetic(data)
+    if axis is None:
+        values = values.reshape(-1)
+        axis = 0
+    axis = _axes(values.ndim, axis)[0]
+    moved = np.moveaxis(values, axis, 0)
+    n = moved.shape[0]
+    program = chosen.program(n, data=data)
+    if not program.visits_in_sequence:
+        message = (
+            f"cumsum needs an order that takes the terms in sequence (serial, chunks, split, pairwise): not {chosen}"
+        )
+        raise InputError(message)
+    if arithmetic.compensation is not None and program.fold_count > 1:
+        message = (
+            f"cumsum with {arithmetic.compensation} needs one running sum, such as serial+{arithmetic.compensation}"
+        )
+        raise InputError(message)
+    view = moved.reshape(n, -1)
+    out = np.empty(view.shape, np.float64)
+    if out.size:
+        _general(None, view, program, out)
+    result = _stored(out, arithmetic.result_format, "nearest-even", None)
+    return np.moveaxis(result.reshape(moved.shape), 0, axis)
+
+
+def dot(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
+    """Return the dot product of two vectors under a strategy.
+
+    Parameters
+    ----------
+    a, b : array_like of float, shape (n,)
+        The vectors; numbers wider than the strategy's operands are rounded to those first.
+    strategy : str or Strategy
+        See `fpsim.strategy`.
+
+    Returns
+    -------
+    scalar
+        In the format of the result, see `sum`.
+
+    Examples
+    --------
+    The white paper's four terms, with and without FMA:
+
+    >>> import numpy as np, fpsim
+    >>> a = np.array([1.907607, -0.7862027, 1.147311, 0.9604002], np.float32)
+    >>> b = np.array([-0.9355, -0.6915108, 1.72447, -0.7097529], np.float32)
+    >>> [f"{fpsim.dot(a, b, s).view(np.uint32):08X}" for s in ("serial", "serial+fma", "pairwise")]
+    ['3D6533F0', '3D6533F6', '3D6533E0']
+    """
+    left, right = np.ndim(a), np.ndim(b)
+    if left != 1 or right != 1:
+        message = f"dot takes two vectors, not arrays of {left} and {right} dimensions; use matmul"
+        raise InputError(message)
+    return matmul(a, b, strategy)
+
+
+def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
+    """Return the matrix product under a strategy: every output element is one dot product in the strategy's order.
+
+    Parameters
+    ----------
+    a, b : array_like of float
+        Matrices, vectors or stacks of matrices, as `numpy.matmul` takes them.
+    strategy : str or Strategy
+        See `fpsim.strategy`.
+
+    Returns
+    -------
+    ndarray or scalar
+        Shape as `numpy.matmul`, dtype as in `sum`.
+
+    Raises
+    ------
+    InputError
+        The shapes do not match.
+    """
+    chosen = as_strategy(strategy)
+    left, form_a = _operand(a, "a", chosen)
+    right, form_b = _operand(b, "b", chosen)
+    shapes = f"{left.shape} and {right.shape}"
+    if left.ndim == 0 or right.ndim == 0:
+        message = f"matmul needs at least one dimension on each side, not shapes {shapes}"
+        raise InputError(message)
+    one_row, one_column = left.ndim == 1, right.ndim == 1
+    left = left[None, :] if one_row else left
+    right = right[:, None] if one_column else right
+    if left.shape[-1] != right.shape[-2]:
+        message = f"shapes {shapes} do not match: the inner dimensions are {left.shape[-1]} and {right.shape[-2]}"
+        raise InputError(message)
+    try:
+        stack = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    except ValueError as error:
+        message = f"shapes {shapes} do not match: the leading dimensions do not broadcast"
+        raise InputError(message) from error
+    data = FLOAT64 if FLOAT64 in (form_a, form_b) else form_a
+    arithmetic = chosen.arithmetic(data)
+    program = chosen.program(left.shape[-1], data=data)
+    shape = (*stack, left.shape[-2], right.shape[-1])
+    out = np.empty(shape, _storage(arithmetic.result_format))
+    lefts = np.broadcast_to(left, (*stack, *left.shape[-2:]))
+    rights = np.broadcast_to(right, (*stack, *right.shape[-2:]))
+    for index in np.ndindex(*stack):
+        out[index] = _products(lefts[index], rights[index], program, arithmetic)
+    if one_column:
+        out = out[..., 0]
+    if one_row:
+        out = out[..., 0] if one_column else out[..., 0, :]
+    return out[()]
+
+
+# --- operands and results -------------------------------------------------------------------------------------------
+
+
+def _operand(x: Any, name: str, chosen: Strategy) -> tuple[_Array, Format]:
+    """Return the operand as the arithmetic sees it, float32 or float64, and its format."""
+    values, form = as_floats(x, name=name)
+    arithmetic = chosen.arithmetic(form)
+    target = arithmetic.operand_format
+    if not target.includes(form):
+        mode = arithmetic.operands.mode if arithmetic.operands is not None else "nearest-even"
+        values = np.asarray(round_to(values, target, mode=mode))
+        form = target
+    wanted = np.float64 if form == FLOAT64 or not FLOAT32.includes(form) else np.float32
+    if values.dtype != wanted:
+        values = values.astype(wanted, order="K")
+    if arithmetic.daz:
+        values = np.where(np.abs(values) < form.smallest_normal, np.copysign(wanted(0), values), values)
+    return values, form
+
+
+def _storage(form: Format) -> type[np.floating]:
+    if form.precision == FLOAT16.precision and form.emax == FLOAT16.emax and form.emin == FLOAT16.emin:
+        return np.float16
+    return np.float32 if FLOAT32.includes(form) else np.float64
+
+
+def _stored(wide: _Array, form: Format, mode: str, arithmetic: Arithmetic | None) -> _Array:
+    """Return float64 results rounded to a format (and then to the output format), in its NumPy type."""
+    values = np.asarray(round_to(wide, form, mode=mode))
+    if arithmetic is not None and arithmetic.output is not None:
+        form = arithmetic.output.format
+        values = np.asarray(round_to(values, form, mode=arithmetic.output.mode))
+    with np.errstate(over="ignore"):
+        return values.astype(_storage(form))
+
+
+def _axes(ndim: int, axis: Any) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, tuple) else (axis,)
+    try:
+        axes = tuple(int(a.__index__()) for a in given)
+    except (AttributeError, TypeError):
+        message = f"axis must be a whole number or a tuple of them, not {axis!r}"
+        raise InputError(message) from None
+    for a in axes:
+        if not -ndim <= a < ndim:
+            message = f"axis {a} does not exist in an array of {ndim} dimensions"
+            raise InputError(message)
+    axes = tuple(a % ndim for a in axes)
+    if len(set(axes)) < len(axes):
+        message = f"axis {axis} names an axis twice"
+        raise InputError(message)
+    return axes
+
+
+def _terms(
+    values: _Array, chosen: Strategy, axis: Any, data: Format, buffered: bool = False
+) -> tuple[_Array, tuple[int, ...], Order]:
+    """Return the terms as an array of shape (n, outputs), the shape of the outputs, and the order."""
+    del data
+    axes = _axes(values.ndim, axis)
+    order_axes, order = chosen.order.layout(values.shape, values.strides, axes, buffered=buffered)
+    kept = tuple(a for a in range(values.ndim) if a not in axes)
+    moved = values.transpose((*order_axes, *kept))
+    outputs = moved.shape[len(axes) :]
+    n = int(np.prod(moved.shape[: len(axes)], dtype=np.int64))
+    return moved.reshape(n, int(np.prod(outputs, dtype=np.int64))), outputs, order
+
+
+def _resolved(chosen: Strategy, order: Order) -> Strategy:
+    return chosen if order is chosen.order else Strategy(order, chosen.settings)
+
+
+def _reduce(x: Any, chosen: Strategy, axis: Any, keepdims: bool) -> tuple[_Array, int, Arithmetic]:
+    buffered = isinstance(x, np.ndarray) and not (x.dtype.isnative and x.flags.aligned)
+    values, data = _operand(x, "x", chosen)
+    arithmetic = chosen.arithmetic(data)
+    view, outputs, order = _terms(values, chosen, axis, data, buffered)
+    program = _resolved(chosen, order).program(view.shape[0], data=data)
+    total = _sums(view, program, arithmetic).reshape(outputs)
+    return _with_axes(total, values.ndim, axis, keepdims), view.shape[0], arithmetic
+
+
+def _with_axes(out: _Array, ndim: int, axis: Any, keepdims: bool) -> _Array:
+    return np.expand_dims(out, _axes(ndim, axis)) if keepdims else out
+
+
+# --- running programs -----------------------------------------------------------------------------------------------
+
+
+def _plain(program: Program) -> bool:
+    """Whether the fast executor can run this program."""
+    first = program.arithmetics[0]
+    return all(a.is_plain and a.accumulator == first.accumulator for a in program.arithmetics)
+
+
+def _closing(program: Program) -> NDArray[np.bool]:
+    """Which folds finish by a step of their own: where an output is rounded or a compensated sum is used by others."""
+    out = np.zeros(program.fold_count, np.bool)
+    arithmetic = [program.arithmetics[index] for index in program.nodes[:, 3].tolist()]
+    for node, own in enumerate(arithmetic):
+        out[node] |= own.output is not None
+        for child in {child for _, child in program.children(node) if child >= 0}:
+            inner = arithmetic[child].compensation
+            out[child] |= inner is not None and (inner == "kahan" or inner != own.compensation)
+    out[-1] |= arithmetic[-1].compensation is not None
+    return out
+
+
+def _workers(work: int) -> int:
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if work < 2_000_000 else available
+
+
+def _for_each(function: Callable[[Any], None], tasks: Iterable[Any], work: int) -> None:
+    """Run tasks that fill separate outputs; their number of threads cannot change a bit."""
+    tasks = list(tasks)
+    workers = min(_workers(work), len(tasks))
+    if workers <= 1:
+        for task in tasks:
+            function(task)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in pool.map(function, tasks):
+            pass
+
+
+def _sums(view: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
+    """Return the sum of each column of `view`, shape (n, outputs)."""
+    outputs = view.shape[1]
+    out = np.empty(outputs, _storage(arithmetic.result_format))
+    if outputs == 0:
+        return out
+    accumulator = _storage(program.arithmetics[-1].accumulator.format)
+    if not _plain(program) or not np.can_cast(view.dtype, accumulator):
+        wide = np.empty((1, outputs), np.float64)
+        _general(None, view, program, None, wide)
+        with np.errstate(over="ignore"):
+            out[:] = wide[0]
+        return out
+    from fpsim.kernels import interpreter
+
+    kind = interpreter.SCALAR if outputs == 1 else interpreter.ROW
+    _, width = interpreter.tile_shape(kind, out.itemsize)
+    closing = np.zeros(program.fold_count, np.bool)
+
+    def panel(start: int) -> None:
+        right = _panel(view, start, width, out.dtype)
+        registers, stack, code = _rooms(program, width, out.dtype)
+        target = out[start : start + width]
+        interpreter.sums(kind, program.nodes, program.segments, closing, right, registers, target, stack, code)
+
+    _for_each(panel, range(0, outputs, width), view.size)
+    return out
+
+
+def _panel(matrix: _Array, start: int, width: int, dtype: Any) -> _Array:
+    """Return columns `start` to `start + width` of a matrix, zeros beyond its end, in rows of `width`."""
+    from fpsim.kernels import interpreter
+
+    part = matrix[:, start : start + width]
+    if part.shape[1] == width and part.flags.c_contiguous and part.dtype == dtype:
+        return part
+    out = interpreter.aligned((matrix.shape[0], width), dtype)
+    out[:, : part.shape[1]] = part
+    out[:, part.shape[1] :] = 0
+    return out
+
+
+def _rooms(program: Program, columns: int, dtype: Any) -> tuple[_Array, _Array, _Array]:
+    """Working memory of one task: registers, stack and instruction buffer."""
+    from fpsim.kernels import interpreter, sequencer
+
+    registers = interpreter.aligned((program.registers * columns,), dtype)
+    stack = sequencer.new_stack(program.nesting)
+    return registers, stack, np.empty((_INSTRUCTIONS, sequencer.COLUMNS), np.int64)
+
+
+def _products(left: _Array, right: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
+    """Return the product of two matrices."""
+    (m, n), columns = left.shape, right.shape[1]
+    out = np.empty((m, columns), _storage(arithmetic.result_format))
+    if out.size == 0:
+        return out
+    accumulator = _storage(program.arithmetics[-1].accumulator.format)
+    if not _plain(program) or not np.can_cast(np.result_type(left, right), accumulator):
+        wide = np.empty((m, columns), np.float64)
+        _general(left, right, program, None, wide)
+        with np.errstate(over="ignore"):
+            out[:] = wide
+        return out
+    if columns < m and columns < 16:
+        out[:] = _products(right.T, left.T, program, arithmetic).T
+        return out
+    from fpsim.kernels import interpreter
+
+    kind = interpreter.SCALAR if out.size == 1 else interpreter.ROW if m < 4 else interpreter.WIDE
+    rows, width = interpreter.tile_shape(kind, out.itemsize)
+    tiles = _row_tiles(left, rows, out.dtype)
+    closing = np.zeros(program.fold_count, np.bool)
+    fused = np.array([a.fma for a in program.arithmetics])
+
+    def block(task: tuple[int, int, int]) -> None:
+        start, first, last = task
+        panel = _panel(right, start, width, out.dtype)
+        registers, stack, code = _rooms(program, rows * width, out.dtype)
+        target = out[first * rows : last * rows, start : start + width]
+        interpreter.products(
+            kind, program.nodes, program.segments, closing, fused, tiles[first:last], panel, registers, target, stack, code
+        )  # fmt: skip
+
+    work = m * n * columns
+    panels = range(0, columns, width)
+    parts = max(1, min(len(tiles), _workers(work) // len(panels)))
+    cuts = [len(tiles) * part // parts for part in range(parts + 1)]
+    _for_each(block, [(start, a, b) for start in panels for a, b in zip(cuts, cuts[1:], strict=False)], work)
+    return out
+
+
+def _row_tiles(left: _Array, rows: int, dtype: Any) -> _Array:
+    """Return the rows of a matrix in groups of `rows`, each group with its rows side by side: (groups, n, rows)."""
+    from fpsim.kernels import interpreter
+
+    m, n = left.shape
+    if rows == 1:
+        return np.ascontiguousarray(left, dtype).reshape(m, n, 1)
+    groups = -(-m // rows)
+    out = interpreter.aligned((groups, n, rows), dtype)
+    whole = m // rows
+    out[:whole] = left[: whole * rows].reshape(whole, rows, n).transpose(0, 2, 1)
+    if whole < groups:
+        out[whole] = 0
+        out[whole, :, : m - whole * rows] = left[whole * rows :].T
+    return out
+
+
+def _general(
+    left: _Array | None, right: _Array, program: Program, scan: _Array | None, out: _Array | None = None
+) -> None:
+    """Run any program in any arithmetic, into `out` of shape (m, columns), or all partial sums into `scan`."""
+    from fpsim.kernels import general
+
+    columns = right.shape[1]
+    tables = np.array([_table(a) for a in program.arithmetics])
+    closing = _closing(program)
+    has_left = left is not None
+    rows = np.zeros((1, 0)) if left is None else left.astype(np.float64)
+    if out is None:
+        out = np.empty((1, columns))
+
+    def panel(start: int) -> None:
+        part = np.ascontiguousarray(right[:, start : start + _PANEL], np.float64)
+        width = part.shape[1]
+        _, stack, code = _rooms(program, 1, np.float64)
+        s, c = np.zeros((2, program.registers, width))
+        result = np.empty((rows.shape[0], width))
+        trace = np.empty((part.shape[0] if scan is not None else 0, width))
+        general.general(
+            program.nodes, program.segments, closing, tables, rows, part, has_left, s, c, result, trace, stack, code
+        )  # fmt: skip
+        out[:, start : start + width] = result
+        if scan is not None:
+            scan[:, start : start + width] = trace
+
+    _for_each(panel, range(0, columns, _PANEL), rows.shape[0] * right.size * 8)
+
+
+def _table(a: Arithmetic) -> list[float]:
+    """The numbers of an arithmetic as the general executor reads them."""
+
+    def numbers(form: Format, mode: str) -> list[float]:
+        flushed = form.without_subnormals() if a.ftz else form
+        return [float(number) for number in (*flushed.parameters, rounding_mode_code(mode))]
+
+    accumulator = a.accumulator
+    output = a.output or accumulator
+    compensation = 0 if a.compensation is None else 1 + COMPENSATIONS.index(a.compensation)
+    return [
+        *numbers(accumulator.format, accumulator.mode),
+        *numbers(a.product or accumulator.format, accumulator.mode),
+        *numbers(output.format, output.mode),
+        float(a.fma), float(compensation), float(a.output is not None), 0.0,
+    ]  # fmt: skip

@@ -1,0 +1,137 @@
+"""The fast executor: programs in plain float32 or float64 arithmetic, on register tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpsim.kernels import tiles
+from fpsim.kernels._jit import kernel
+from fpsim.kernels.sequencer import (
+    ARITHMETIC,
+    BASE,
+    DST,
+    END,
+    N_INNER,
+    N_OUTER,
+    OP,
+    RUN,
+    S_INNER,
+    S_OUTER,
+    START,
+    restart,
+    sequence,
+)
+from fpsim.kernels.tiles import FUSED, SEPARATE, SUM, add_tile, run_tile
+
+SCALAR, ROW, WIDE = tiles.SCALAR, tiles.ROW, tiles.WIDE
+
+
+def tile_shape(kind: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """Return rows and columns of a kind of tile."""
+    tile = tiles.TILES[itemsize][len(kind) - 1]
+    return tile.rows, tile.width
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """Return an uninitialised array that starts on a cache line."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    buffer = np.empty(size + 64, np.uint8)
+    start = -buffer.ctypes.data % 64
+    return buffer[start : start + size].view(dtype).reshape(shape)
+
+
+@kernel
+def _execute_products(
+    kind: Any, code: Any, count: int, fused: Any, left: Any, left_offset: int, right: Any, registers: Any
+) -> None:
+    for q in range(count):
+        if code[q, OP] == RUN:
+            if fused[code[q, ARITHMETIC]]:
+                run_tile(
+                    kind, FUSED, left, left_offset, right, 0, registers, code[q, DST], code[q, START], code[q, END],
+                    code[q, BASE], code[q, N_OUTER], code[q, S_OUTER], code[q, N_INNER], code[q, S_INNER],
+                )  # fmt: skip
+            else:
+                run_tile(
+                    kind, SEPARATE, left, left_offset, right, 0, registers, code[q, DST], code[q, START], code[q, END],
+                    code[q, BASE], code[q, N_OUTER], code[q, S_OUTER], code[q, N_INNER], code[q, S_INNER],
+                )  # fmt: skip
+        else:
+            add_tile(kind, registers, code[q, DST], code[q, DST] + 1)
+
+
+@kernel
+def _execute_sums(kind: Any, code: Any, count: int, right: Any, registers: Any) -> None:
+    for q in range(count):
+        if code[q, OP] == RUN:
+            run_tile(
+                kind, SUM, right, 0, right, 0, registers, code[q, DST], code[q, START], code[q, END],
+                code[q, BASE], code[q, N_OUTER], code[q, S_OUTER], code[q, N_INNER], code[q, S_INNER],
+            )  # fmt: skip
+        else:
+            add_tile(kind, registers, code[q, DST], code[q, DST] + 1)
+
+
+@kernel
+def products(
+    kind: Any, nodes: Any, segments: Any, closing: Any, fused: Any, left: Any, right: Any, registers: Any, out: Any,
+    stack: Any, code: Any,
+) -> None:  # fmt: skip
+    """Fill ``out[i, j]`` with the sum over k of ``left[.., k, ..] * right[k, j]`` in the order of a program.
+
+    Parameters
+    ----------
+    kind : tuple
+        The tile, see `fpsim.kernels.tiles`.
+    nodes, segments, closing : arrays
+        The program, see `sequence`.
+    fused : bool array
+        Whether a product in that arithmetic is fused.
+    left : array of shape (row tiles, k, rows)
+        The left operand in row tiles.
+    right : array of shape (k, columns)
+        One panel of the right operand, as wide as the tile.
+    registers : array
+        Room for the partial sums of a tile.
+    out : array of shape (m, n)
+        n at most the columns of the panel.
+    stack, code : arrays
+        Room for the sequencer.
+    """
+    row_tiles, n, rows = left.shape
+    columns = right.shape[1]
+    flat_left = left.reshape(-1)
+    flat_right = right.reshape(-1)
+    restart(nodes, stack)
+    count = sequence(nodes, segments, closing, True, False, stack, code)
+    whole = stack[0, 0] == 0
+    for tile in range(row_tiles):
+        offset = tile * n * rows
+        if whole:
+            _execute_products(kind, code, count, fused, flat_left, offset, flat_right, registers)
+        else:
+            restart(nodes, stack)
+            while stack[0, 0] > 0:
+                count = sequence(nodes, segments, closing, True, False, stack, code)
+                _execute_products(kind, code, count, fused, flat_left, offset, flat_right, registers)
+        for i in range(min(rows, out.shape[0] - tile * rows)):
+            for j in range(out.shape[1]):
+                out[tile * rows + i, j] = registers[i * columns + j]
+
+
+@kernel
+def sums(
+    kind: Any, nodes: Any, segments: Any, closing: Any, right: Any, registers: Any, out: Any, stack: Any, code: Any
+) -> None:
+    """Fill ``out[j]`` with the sum over k of ``right[k, j]`` in the order of a program; see `products`."""
+    flat_right = right.reshape(-1)
+    restart(nodes, stack)
+    while stack[0, 0] > 0:
+        count = sequence(nodes, segments, closing, True, False, stack, code)
+        _execute_sums(kind, code, count, flat_right, registers)
+    for j in range(out.shape[0]):
+        out[j] = registers[j]

@@ -1,0 +1,159 @@
+"""What an order is: a rule that turns a sequence of terms into a summation tree."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fpsim.arithmetic import Arithmetic, Settings
+from fpsim.programs import Builder, Items, Segment, count_items, joined, rows_of
+
+
+class Order(ABC):
+    """A rule that gives the summation tree of any number of terms.
+
+    Orders are immutable and compare by value. A term may itself be a finished partial sum, so that orders nest.
+    """
+
+    #: The name in a strategy text.
+    name: ClassVar[str]
+    #: Settings that belong to a named rule, which is a complete strategy; empty for the generic orders.
+    defaults: ClassVar[Settings] = Settings()
+
+    @abstractmethod
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        """Return the sum of `items`, at least one, as a single term.
+
+        `width` is the number of places the terms stand in, where a fixed tree has room for more terms than there are.
+        """
+
+    def layout(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], axes: tuple[int, ...], *, buffered: bool = False
+    ) -> tuple[tuple[int, ...], Order]:
+        """Return in which sequence the terms of a sum over `axes` of an array are taken, and the order for them.
+
+        The axes come slowest first. Generic orders take the terms in C order; a named rule asks what its library does
+        for this shape and these strides (in bytes), and for an array that it must copy first (`buffered`).
+        """
+        del shape, strides, buffered
+        return axes, self
+
+    def arguments(self) -> list[str]:
+        """Return the arguments in the notation of a strategy text."""
+        return []
+
+    def __str__(self) -> str:
+        arguments = self.arguments()
+        return f"{self.name}({', '.join(arguments)})" if arguments else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Configured(Order):
+    """An order with settings of its own, as it stands inside another order."""
+
+    order: Order
+    settings: Settings
+    name: ClassVar[str] = ""
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        own = self.settings.over(arithmetic)
+        own.check()
+        total = self.order.build(builder, items, own, width=width)
+        return finished(builder, total, self.settings)
+
+    def __str__(self) -> str:
+        return f"{self.order}{self.settings}"
+
+
+def finished(builder: Builder, total: Segment, settings: Settings) -> Segment:
+    """Return the sum `total` rounded to the output format of `settings`, if they name one."""
+    if settings.output is None:
+        return total
+    fold = total.item
+    assert fold is not None
+    terms = [segment.moved(total.base) for segment in fold.segments]
+    return builder.fold(terms, dataclasses.replace(fold.arithmetic, output=settings.output), start=fold.start)
+
+
+def pairs(builder: Builder, items: Items, arithmetic: Arithmetic) -> Items:
+    """Add neighbours, (0, 1), (2, 3), ...; an odd one is carried."""
+    out: list[Segment] = []
+    pending: Segment | None = None  # the left one of a pair whose right one stands in the next segment
+    for segment in rows_of(items):
+        base, count = segment.base, segment.count
+        if pending is not None:
+            out.append(builder.fold([pending, _one(segment, 0)], arithmetic))
+            base, count = base + segment.stride, count - 1
+            pending = None
+        if count >= 2:
+            left = Segment(base, 1, 0, item=segment.item)
+            pair = builder.fold([left, left.moved(segment.stride)], arithmetic)
+            out.append(Segment(pair.base, count // 2, 2 * segment.stride, item=pair.item))
+        if count % 2:
+            pending = Segment(base + (count - 1) * segment.stride, 1, 0, item=segment.item)
+    if pending is not None:
+        out.append(pending)
+    return joined(out)
+
+
+def halves(builder: Builder, items: Items, arithmetic: Arithmetic, half: int) -> Items:
+    """Add term t + half to term t; a term without a partner is carried."""
+    rows = rows_of(items)
+    out: list[Segment] = []
+    low, high = _Cursor(rows), _Cursor(rows)
+    high.skip(half)
+    remaining = min(half, count_items(items))
+    while remaining:
+        left = low.here()
+        if high.finished:
+            run = min(low.left_in_segment, remaining)
+            out.append(Segment(left.base, run, low.stride, item=left.item))
+        else:
+            right = high.here()
+            run = min(low.left_in_segment, high.left_in_segment, remaining)
+            if low.stride != high.stride and run > 1:
+                run = 1
+            pair = builder.fold([left, right], arithmetic)
+            out.append(Segment(pair.base, run, low.stride, item=pair.item))
+            high.skip(run)
+        low.skip(run)
+        remaining -= run
+    return joined(out)
+
+
+class _Cursor:
+    """A position in a sequence of one-level segments."""
+
+    def __init__(self, rows: Items) -> None:
+        self._rows = [s for s in rows if s.count]
+        self._row = 0
+        self._at = 0
+
+    @property
+    def finished(self) -> bool:
+        return self._row == len(self._rows)
+
+    @property
+    def stride(self) -> int:
+        return self._rows[self._row].stride
+
+    @property
+    def left_in_segment(self) -> int:
+        return self._rows[self._row].count - self._at
+
+    def here(self) -> Segment:
+        return _one(self._rows[self._row], self._at)
+
+    def skip(self, count: int) -> None:
+        while count and not self.finished:
+            step = min(count, self.left_in_segment)
+            self._at += step
+            count -= step
+            if self.left_in_segment == 0:
+                self._row, self._at = self._row + 1, 0
+
+
+def _one(segment: Segment, position: int) -> Segment:
+    return Segment(segment.base + position * segment.stride, 1, 0, item=segment.item)

@@ -1,0 +1,500 @@
+"""The generic orders. They nest: wherever a rule needs the sum of a part, or of partial sums, that is an order too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fpsim.arithmetic import Arithmetic
+from fpsim.errors import InputError, StrategyError
+from fpsim.orders.base import Order, halves, pairs
+from fpsim.programs import Builder, Items, Segment, count_items, joined, rows_of, split_items
+
+
+@dataclass(frozen=True, slots=True)
+class Serial(Order):
+    """One accumulator takes the terms from left to right."""
+
+    name: ClassVar[str] = "serial"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        return builder.fold(items, arithmetic)
+
+
+SERIAL = Serial()
+
+
+@dataclass(frozen=True, slots=True)
+class Pairwise(Order):
+    """Adjacent pairs, pairs of pairs and so on, an odd one carried; with `base`, over serial blocks of that size."""
+
+    base: int = 1
+    name: ClassVar[str] = "pairwise"
+
+    def __post_init__(self) -> None:
+        _at_least_one("pairwise", base=self.base)
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        if self.base > 1:
+            items = blocks(builder, items, arithmetic, self.base, SERIAL)
+        while count_items(items) > 1:
+            items = pairs(builder, items, arithmetic)
+        return _term(builder, items, arithmetic)
+
+    def arguments(self) -> list[str]:
+        return [str(self.base)] if self.base > 1 else []
+
+
+@dataclass(frozen=True, slots=True)
+class HalvingFold(Order):
+    """Term t + w/2 is added to term t, w halves (rounded up) until one is left, as in a shared-memory reduction."""
+
+    name: ClassVar[str] = "fold"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        width = max(width, count_items(items))
+        while width > 1:
+            width = (width + 1) // 2
+            items = halves(builder, items, arithmetic, width)
+        return _term(builder, items, arithmetic)
+
+
+TAILS = ("lanes", "after", "lane0")
+
+
+@dataclass(frozen=True, slots=True)
+class Lanes(Order):
+    """Term i goes to lane i mod `count`; each lane is summed by `inner`, the lanes by `combine`.
+
+    `tail` says what becomes of the last n mod count terms: "lanes" leaves them in the lanes 0, 1, ...; "after" adds
+    them one by one after the lanes are combined; "lane0" gives them all to the first lane; an order sums them on
+    their own and then adds the sum of the lanes to that, in the tail's arithmetic.
+    """
+
+    count: int
+    inner: Order = SERIAL
+    combine: Order = SERIAL
+    tail: str | Order = "lanes"
+    name: ClassVar[str] = "lanes"
+
+    def __post_init__(self) -> None:
+        _at_least_one("lanes", count=self.count)
+        if isinstance(self.tail, str) and self.tail not in TAILS:
+            message = f"lanes: tail={self.tail} is not one of {', '.join(TAILS)}, or an order"
+            raise StrategyError(message)
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        n = count_items(items)
+        rest: Items = ()
+        if self.tail != "lanes":
+            items, rest = split_items(items, n - n % self.count)
+        total: list[Segment] = []
+        if items:
+            extra = rest if self.tail == "lane0" else ()
+            lanes = _lanes(builder, items, arithmetic, self, extra)
+            total = [self.combine.build(builder, lanes, arithmetic, width=self.count)]
+        if not rest or (self.tail == "lane0" and items):
+            return total[0]
+        if isinstance(self.tail, str):
+            return builder.fold([*total, *rest], arithmetic)
+        own = self.tail.build(builder, rest, arithmetic)
+        assert own.item is not None
+        if not total:
+            return own
+        return builder.fold([own, *total], own.item.arithmetic)
+
+    def arguments(self) -> list[str]:
+        tail = [] if self.tail == "lanes" else [f"tail={self.tail}"]
+        return [str(self.count), *_parts(self.inner, self.combine), *tail]
+
+
+def _lanes(builder: Builder, items: Items, arithmetic: Arithmetic, order: Lanes, extra: Items) -> Items:
+    """The sums of the lanes, in order; `extra` terms go to the first."""
+    k = order.count
+    rows = rows_of(items)
+    n = count_items(rows)
+    if len(rows) == 1 and not extra:
+        # All lanes of one length are equal but for their place.
+        row = rows[0]
+        out = []
+        for first, many, length in ((0, n % k, n // k + 1), (n % k, k - n % k, n // k)):
+            if length and many:
+                lane = Segment(row.base + first * row.stride, length, k * row.stride, item=row.item)
+                total = order.inner.build(builder, (lane,), arithmetic)
+                out.append(Segment(total.base, many, row.stride, item=total.item))
+        return tuple(out)
+    totals = []
+    for lane in range(min(k, n)):
+        part = _every(rows, lane, k)
+        if lane == 0:
+            part = (*part, *extra)
+        totals.append(order.inner.build(builder, part, arithmetic))
+    return joined(totals)
+
+
+def _every(rows: Items, start: int, step: int) -> Items:
+    """Terms start, start + step, ... of one-level segments."""
+    out = []
+    position = 0
+    for row in rows:
+        first = (start - position) % step
+        if first < row.count:
+            count = (row.count - first + step - 1) // step
+            out.append(Segment(row.base + first * row.stride, count, step * row.stride, item=row.item))
+        position += row.count
+    return tuple(out)
+
+
+def blocks(builder: Builder, items: Items, arithmetic: Arithmetic, size: int, inner: Order) -> Items:
+    """Sum runs of `size` neighbouring terms, the last one shorter."""
+    n = count_items(items)
+    rows = rows_of(items)
+    if len(rows) == 1:
+        row = rows[0]
+        out = []
+        for first, many, length in ((0, n // size, size), (n - n % size, 1, n % size)):
+            if many and length:
+                part = Segment(row.base + first * row.stride, length, row.stride, item=row.item)
+                total = inner.build(builder, (part,), arithmetic)
+                out.append(Segment(total.base, many, size * row.stride, item=total.item))
+        return tuple(out)
+    return _cut(builder, items, arithmetic, [size] * (n // size) + ([n % size] if n % size else []), inner)
+
+
+def _cut(builder: Builder, items: Items, arithmetic: Arithmetic, sizes: list[int], inner: Order) -> Items:
+    totals = []
+    for size in sizes:
+        part, items = split_items(items, size)
+        totals.append(inner.build(builder, part, arithmetic))
+    return joined(totals)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks(Order):
+    """Runs of `size` neighbouring terms (or runs of listed sizes), each summed by `inner`, the sums by `combine`."""
+
+    size: int | tuple[int, ...]
+    inner: Order = SERIAL
+    combine: Order = SERIAL
+    name: ClassVar[str] = "chunks"
+
+    def __post_init__(self) -> None:
+        sizes = self.size if isinstance(self.size, tuple) else (self.size,)
+        for size in sizes:
+            _at_least_one("chunks", size=size)
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        if isinstance(self.size, int):
+            totals = blocks(builder, items, arithmetic, self.size, self.inner)
+        else:
+            n = count_items(items)
+            if sum(self.size) != n:
+                message = f"{self}: the listed sizes add up to {sum(self.size)}, but there are {n} terms"
+                raise InputError(message)
+            totals = _cut(builder, items, arithmetic, list(self.size), self.inner)
+        return self.combine.build(builder, totals, arithmetic)
+
+    def arguments(self) -> list[str]:
+        size = str(self.size) if isinstance(self.size, int) else f"[{', '.join(map(str, self.size))}]"
+        return [size, *_parts(self.inner, self.combine)]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitK(Order):
+    """Chunks of ceil(n / parts) terms, as a split-K product cuts its inner dimension."""
+
+    parts: int
+    inner: Order = SERIAL
+    combine: Order = SERIAL
+    name: ClassVar[str] = "split_k"
+
+    def __post_init__(self) -> None:
+        _at_least_one("split_k", parts=self.parts)
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        size = -(-count_items(items) // self.parts)
+        return self.combine.build(builder, blocks(builder, items, arithmetic, size, self.inner), arithmetic)
+
+    def arguments(self) -> list[str]:
+        return [str(self.parts), *_parts(self.inner, self.combine)]
+
+
+@dataclass(frozen=True, slots=True)
+class Split(Order):
+    """`parts` nearly equal runs, the first n mod parts of them one longer, as threads share a loop."""
+
+    parts: int
+    inner: Order = SERIAL
+    combine: Order = SERIAL
+    name: ClassVar[str] = "split"
+
+    def __post_init__(self) -> None:
+        _at_least_one("split", parts=self.parts)
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        n = count_items(items)
+        longer = n % self.parts * (n // self.parts + 1)
+        head, tail = split_items(items, longer)
+        totals: Items = ()
+        if head:
+            totals = blocks(builder, head, arithmetic, n // self.parts + 1, self.inner)
+        if tail:
+            totals = (*totals, *blocks(builder, tail, arithmetic, n // self.parts, self.inner))
+        return self.combine.build(builder, totals, arithmetic)
+
+    def arguments(self) -> list[str]:
+        return [str(self.parts), *_parts(self.inner, self.combine)]
+
+
+@dataclass(frozen=True, slots=True)
+class Interleaved(Order):
+    """Groups of `block` neighbouring terms go round `parts` accumulators; `combine` adds those."""
+
+    parts: int
+    inner: Order = SERIAL
+    block: int = 1
+    combine: Order = SERIAL
+    name: ClassVar[str] = "interleaved"
+
+    def __post_init__(self) -> None:
+        _at_least_one("interleaved", parts=self.parts, block=self.block)
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        n = count_items(items)
+        rows = rows_of(items)
+        totals = []
+        for part in range(min(self.parts, -(-n // self.block))):
+            totals.append(self.inner.build(builder, self._part(rows, n, part), arithmetic))
+        return self.combine.build(builder, joined(totals), arithmetic, width=self.parts)
+
+    def _part(self, rows: Items, n: int, part: int) -> Items:
+        first, period = part * self.block, self.parts * self.block
+        if len(rows) == 1:
+            row = rows[0]
+            whole = max(0, (n - first - self.block) // period + 1)
+            out = [Segment(row.base + first * row.stride, self.block, row.stride, whole, period * row.stride, row.item)]
+            start = first + whole * period
+            if start < n:
+                rest = Segment(row.base + start * row.stride, min(self.block, n - start), row.stride, item=row.item)
+                out.append(rest)
+            return tuple(s for s in out if s.size)
+        pieces: list[Segment] = []
+        for start in range(first, n, period):
+            pieces += split_items(split_items(rows, start)[1], self.block)[0]
+        return tuple(pieces)
+
+    def arguments(self) -> list[str]:
+        block = [] if self.block == 1 else [f"block={self.block}"]
+        inner, combine = _parts(self.inner, SERIAL), _parts(SERIAL, self.combine)
+        return [str(self.parts), *inner, *block, *combine]
+
+
+@dataclass(frozen=True, slots=True)
+class Cascade(Order):
+    """`levels` accumulators: the first takes `step` terms and is then added to the second and cleared, and so on.
+
+    Terms beyond the last full step stay in the first. At the end the accumulators are added, first to last.
+    """
+
+    levels: int
+    step: int
+    name: ClassVar[str] = "cascade"
+
+    def __post_init__(self) -> None:
+        _at_least_one("cascade", levels=self.levels, step=self.step)
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        kept: list[Items] = []  # what is left in each accumulator, first to last
+        for level in range(self.levels):
+            n = count_items(items)
+            full = n - n % self.step if level < self.levels - 1 else 0
+            items, rest = split_items(items, full)
+            kept.append(rest)
+            if not items:
+                break
+            items = blocks(builder, items, arithmetic, self.step, SERIAL)
+        sums = [builder.fold(rest, arithmetic) for rest in kept if rest]
+        return builder.fold(sums, arithmetic)
+
+    def arguments(self) -> list[str]:
+        return [str(self.levels), str(self.step)]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid(Order):
+    """A GPU reduction: `blocks` of `threads`, each thread taking `items` terms at a time, in a grid-stride loop.
+
+    Block b takes the tiles b, b + blocks, ... of threads*items terms; in a tile, thread t takes the terms t,
+    t + threads, ... A thread adds what it takes serially. `block` sums the threads of a block, `combine` the blocks.
+    Threads and blocks without a term add an exact zero, which changes nothing.
+    """
+
+    blocks: int
+    threads: int
+    items: int = 1
+    block: Order = HalvingFold()
+    combine: Order = SERIAL
+    name: ClassVar[str] = "grid"
+
+    def __post_init__(self) -> None:
+        _at_least_one("grid", blocks=self.blocks, threads=self.threads, items=self.items)
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        rows = rows_of(items)
+        if len(rows) != 1:
+            message = f"{self} takes the terms themselves: it cannot stand inside another order's partial sums"
+            raise InputError(message)
+        row, n, tile = rows[0], count_items(rows), self.threads * self.items
+        totals = []
+        for b in range(min(self.blocks, -(-n // tile))):
+            threads = self._threads(builder, row, n, b * tile, arithmetic)
+            totals.append(self.block.build(builder, threads, arithmetic, width=self.threads))
+        return self.combine.build(builder, joined(totals), arithmetic, width=self.blocks)
+
+    def _threads(self, builder: Builder, row: Segment, n: int, first: int, arithmetic: Arithmetic) -> Items:
+        """The sums of the threads of the block that begins at term `first`; neighbours of equal shape are one segment."""
+        period = self.blocks * self.threads * self.items
+        out: list[Segment] = []
+        end = min(first + self.threads, n)
+        while first < end:
+            last_in_tile = first + (self.items - 1) * self.threads
+            whole, spare = divmod(n - 1 - last_in_tile + period, period)
+            start = first + whole * period
+            rest, spare_rest = divmod(n - 1 - start + self.threads, self.threads) if start < n else (0, period)
+            parts = (
+                Segment(first, self.items, self.threads, whole, period),
+                Segment(start, rest, self.threads),
+            )
+            placed = [
+                Segment(row.base + p.base * row.stride, p.count, p.stride * row.stride, p.outer_count, p.outer_stride * row.stride, row.item)
+                for p in parts
+            ]  # fmt: skip
+            total = builder.fold(placed, arithmetic)
+            run = min(end - first, spare + 1, spare_rest + 1)
+            out.append(Segment(total.base, run, row.stride, item=total.item))
+            first += run
+        return joined(out)
+
+    def arguments(self) -> list[str]:
+        out = [str(self.blocks), str(self.threads)]
+        if self.items != 1:
+            out.append(str(self.items))
+        if self.block != HalvingFold():
+            out.append(f"block={self.block}")
+        return [*out, *_parts(SERIAL, self.combine)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reverse(Order):
+    """The terms from last to first."""
+
+    inner: Order = SERIAL
+    name: ClassVar[str] = "reverse"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        turned = [
+            Segment(
+                s.base + (s.outer_count - 1) * s.outer_stride + (s.count - 1) * s.stride,
+                s.count, -s.stride, s.outer_count, -s.outer_stride, s.item,
+            )
+            for s in reversed(items)
+        ]  # fmt: skip
+        return self.inner.build(builder, tuple(turned), arithmetic, width=width)
+
+    def arguments(self) -> list[str]:
+        return _parts(self.inner, SERIAL)
+
+
+@dataclass(frozen=True, slots=True)
+class Rotate(Order):
+    """The terms from number `shift` on, then the first ones, as a ring reduction takes them."""
+
+    shift: int
+    inner: Order = SERIAL
+    name: ClassVar[str] = "rotate"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        head, tail = split_items(items, self.shift % count_items(items))
+        return self.inner.build(builder, (*tail, *head), arithmetic, width=width)
+
+    def arguments(self) -> list[str]:
+        return [str(self.shift), *_parts(self.inner, SERIAL)]
+
+
+@dataclass(frozen=True, slots=True)
+class Permute(Order):
+    """The terms in the listed order: first term number places[0], then number places[1], ..."""
+
+    places: tuple[int, ...]
+    inner: Order = SERIAL
+    name: ClassVar[str] = "permute"
+
+    def __post_init__(self) -> None:
+        if sorted(self.places) != list(range(len(self.places))):
+            message = f"permute: [{', '.join(map(str, self.places))}] does not name each of 0 to n-1 once"
+            raise StrategyError(message)
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        n = count_items(items)
+        if len(self.places) != n:
+            message = f"permute lists {len(self.places)} places, but there are {n} terms"
+            raise InputError(message)
+        return self.inner.build(builder, _permuted(items, np.array(self.places)), arithmetic, width=width)
+
+    def arguments(self) -> list[str]:
+        return [f"[{', '.join(map(str, self.places))}]", *_parts(self.inner, SERIAL)]
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle(Order):
+    """The terms in an order drawn at random with this seed (`numpy.random.default_rng(seed).permutation(n)`)."""
+
+    seed: int
+    inner: Order = SERIAL
+    name: ClassVar[str] = "shuffle"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        places = np.random.default_rng(self.seed).permutation(count_items(items))
+        return self.inner.build(builder, _permuted(items, places), arithmetic, width=width)
+
+    def arguments(self) -> list[str]:
+        return [str(self.seed), *_parts(self.inner, SERIAL)]
+
+
+def _permuted(items: Items, places: np.ndarray) -> Items:
+    rows = rows_of(items)
+    bases = np.concatenate([row.base + row.stride * np.arange(row.count) for row in rows])
+    owners = np.repeat(np.arange(len(rows)), [row.count for row in rows])
+    return tuple(
+        Segment(base, 1, 0, item=rows[owner].item)
+        for base, owner in zip(bases[places].tolist(), owners[places].tolist(), strict=True)
+    )
+
+
+def _term(builder: Builder, items: Items, arithmetic: Arithmetic) -> Segment:
+    """The one term that is left; a lone leaf becomes a sum of one."""
+    (segment,) = items
+    return segment if segment.item is not None else builder.fold(items, arithmetic)
+
+
+def _parts(inner: Order, combine: Order) -> list[str]:
+    first = [] if inner == SERIAL else [str(inner)]
+    return first if combine == SERIAL else [*first, f"combine={combine}"]
+
+
+def _at_least_one(order: str, **values: int) -> None:
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            message = f"{order}: {name} must be a whole number of at least 1, not {value!r}"
+            raise StrategyError(message)
