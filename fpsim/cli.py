@@ -1,0 +1,72 @@
+"""The command ``fpsim``.
+
+Exit codes: 0 done (for ``explain``: explained), 1 a bug is suspected, 2 wrong usage or unusable input, 3 unknown.
+Results go to standard output, progress and errors to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from fpsim import __version__
+from fpsim.errors import FpsimError
+
+USAGE = 2
+#: Sub-commands in the order of the help page; each is a module of `fpsim.commands`, imported when it is used.
+COMMANDS = {
+    "demo": "answer two classic questions from data inside the package",
+    "predict": "predict the error of strategies on given data or a data law",
+    "explain": "explain why two results of one operation differ",
+}
+
+
+def main(arguments: Sequence[str] | None = None, /) -> int:
+    """Run the command line and return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        parser, modules = _parser(given)
+        parsed = parser.parse_args(given)
+    except SystemExit as leaving:  # argparse has printed its message
+        return leaving.code if isinstance(leaving.code, int) else USAGE
+    try:
+        code: int = modules[parsed.command].run(parsed)
+        sys.stdout.flush()
+    except FpsimError as error:
+        print(f"fpsim {parsed.command}: {error}", file=sys.stderr)
+        return USAGE
+    except BrokenPipeError:  # the reader, such as `head`, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print(f"fpsim {parsed.command}: interrupted", file=sys.stderr)
+        return 130
+    return code
+
+
+def _parser(given: list[str]) -> tuple[argparse.ArgumentParser, dict[str, ModuleType]]:
+    """Return the parser; only the command that is used gets its arguments, so that the others are not imported."""
+    parser = argparse.ArgumentParser(
+        prog="fpsim", description="Predict, explain and bound floating-point reductions, to the bit.", allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"fpsim {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    used = next((word for word in given if not word.startswith("-")), None)
+    modules = {}
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary.capitalize() + ".", allow_abbrev=False)
+        if name == used:
+            modules[name] = importlib.import_module(f"fpsim.commands.{name}")
+            modules[name].add_arguments(command)
+            command.add_argument(
+                "--format", choices=("text", "json"), default="text", help="how to write the result (default: text)"
+            )
+    return parser, modules
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The sub-commands of ``fpsim``: each module has `HELP`, ``add_arguments(parser)`` and ``run(arguments) -> int``."""
