@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         UnknownOrderError as UnknownOrderError,
     )
     from fpsim.formats import Format as Format, round_to as round_to
+    from fpsim.strategies import Strategy as Strategy, strategy as strategy
 
 # Public name -> module that defines it. Nothing below is imported before its first use, so that `import fpsim` costs
 # milliseconds and pulls in neither numba nor numpy.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fpsim.errors import StrategyError
-from fpsim.formats import FLOAT32, FLOAT64, Format
+from fpsim.formats import FLOAT32, FLOAT64, Format, RoundingMode
 
 COMPENSATIONS: Final = ("kahan", "neumaier", "dot2")
 STARTS: Final = ("first", "+0", "-0")
@@ -26,7 +26,7 @@ class Rounding:
     """
 
     format: Format
-    mode: str = "nearest-even"
+    mode: RoundingMode = "nearest-even"
 
     def __str__(self) -> str:
         mode = "" if self.mode == "nearest-even" else f", {self.mode.replace('-', '_')}"
@@ -162,9 +162,8 @@ class Settings:
             parts.append(self.compensation if self.compensation != "none" else "uncompensated")
         if self.start is not None:
             parts.append(f"start({self.start})" if self.start == "first" else f"start({self.start}.0)".replace("+", ""))
-        for name in ("ftz", "daz"):
-            if getattr(self, name) is not None:
-                parts.append(name if getattr(self, name) else f"{name}(off)")
+        flags = {name: getattr(self, name) for name in ("ftz", "daz")}
+        parts += [name if value else f"{name}(off)" for name, value in flags.items() if value is not None]
         if self.mean is not None:
             parts.append(self.mean)
         if self.operands is not None:
@@ -172,3 +171,6 @@ class Settings:
         if self.output is not None:
             parts.append(f"output({self.output})")
         return parts
+
+
+NO_SETTINGS: Final = Settings()

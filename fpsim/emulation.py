@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,17 +14,18 @@ from numpy.typing import NDArray
 from fpsim._arrays import as_floats
 from fpsim.arithmetic import COMPENSATIONS, Arithmetic
 from fpsim.errors import InputError
-from fpsim.formats import FLOAT16, FLOAT32, FLOAT64, Format, round_to, rounding_mode_code
+from fpsim.formats import FLOAT16, FLOAT32, FLOAT64, Format, RoundingMode, round_to, rounding_mode_code
 from fpsim.orders import Order
 from fpsim.programs import Program
-from fpsim.strategies import Strategy, strategy as as_strategy
+from fpsim.strategies import Strategy
+from fpsim.strategies import strategy as as_strategy
 
 _Array = NDArray[Any]
 _INSTRUCTIONS = 4096  # of the buffer that a program is unrolled into
 _PANEL = 64  # columns that the general executor treats together
 
 
-def sum(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
+def sum(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepdims: bool = False) -> Any:
     """Sum under a strategy.
 
     Parameters
@@ -265,7 +267,7 @@ def _storage(form: Format) -> type[np.floating]:
     return np.float32 if FLOAT32.includes(form) else np.float64
 
 
-def _stored(wide: _Array, form: Format, mode: str, arithmetic: Arithmetic | None) -> _Array:
+def _stored(wide: _Array, form: Format, mode: RoundingMode, arithmetic: Arithmetic | None) -> _Array:
     """Return float64 results rounded to a format (and then to the output format), in its NumPy type."""
     values = np.asarray(round_to(wide, form, mode=mode))
     if arithmetic is not None and arithmetic.output is not None:
@@ -455,7 +457,7 @@ def _products(left: _Array, right: _Array, program: Program, arithmetic: Arithme
     panels = range(0, columns, width)
     parts = max(1, min(len(tiles), _workers(work) // len(panels)))
     cuts = [len(tiles) * part // parts for part in range(parts + 1)]
-    _for_each(block, [(start, a, b) for start in panels for a, b in zip(cuts, cuts[1:], strict=False)], work)
+    _for_each(block, [(start, a, b) for start in panels for a, b in itertools.pairwise(cuts)], work)
     return out
 
 
@@ -508,9 +510,9 @@ def _general(
 
 
 def _table(a: Arithmetic) -> list[float]:
-    """The numbers of an arithmetic as the general executor reads them."""
+    """Return the numbers of an arithmetic as the general executor reads them."""
 
-    def numbers(form: Format, mode: str) -> list[float]:
+    def numbers(form: Format, mode: RoundingMode) -> list[float]:
         flushed = form.without_subnormals() if a.ftz else form
         return [float(number) for number in (*flushed.parameters, rounding_mode_code(mode))]
 

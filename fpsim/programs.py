@@ -76,14 +76,14 @@ class Builder:
         """
         items = [segment for segment in items if segment.size]
         start = arithmetic.start if start is None else start
-        if len(items) == 1 and items[0].size == 1 and items[0].item is not None and start != "+0" and start != "-0":
+        if len(items) == 1 and items[0].size == 1 and items[0].item is not None and start == "first":
             inner = items[0].item.arithmetic
             if inner.accumulator == arithmetic.accumulator and inner.compensation == arithmetic.compensation:
                 return items[0]
-        if len(items) > 1 and items[0].size == 1 and items[0].item is None and items[1].item is not None:
-            if arithmetic.compensation is None:
-                head, rest = split_items(tuple(items[1:]), 1)
-                items = [*head, items[0], *rest]
+        leaf_first = len(items) > 1 and items[0].size == 1 and items[0].item is None and items[1].item is not None
+        if leaf_first and arithmetic.compensation is None:
+            head, rest = split_items(tuple(items[1:]), 1)
+            items = [*head, items[0], *rest]
         origin = min((segment.base for segment in items), default=0)
         segments = tuple(segment.moved(-origin) for segment in items)
         key = (segments_key(segments), arithmetic, start)
@@ -229,7 +229,7 @@ class Program:
         return program
 
     def children(self, node: int) -> list[tuple[int, int]]:
-        """(times, fold or LEAF) of each segment of a fold, in order."""
+        """Return (times, fold or LEAF) of each segment of a fold, in order."""
         first, count = self.nodes[node, :2]
         rows = self.segments[first : first + count].tolist()
         return [(row[1] * row[3], row[5]) for row in rows]
@@ -241,10 +241,8 @@ class Program:
             height = -1
             for times, child in self.children(node):
                 below = 0 if child == LEAF else out[child]
-                if height < 0:
-                    height, times = below, times - 1
-                if times:
-                    height = max(height, below) + times
+                added = times if height >= 0 else times - 1  # the very first term only starts the accumulator
+                height = max(height, below) + added if added else max(height, below)
             out.append(max(height, 0))
         return out
 

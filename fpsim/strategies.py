@@ -7,9 +7,9 @@ import dataclasses
 import functools
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from fpsim.arithmetic import Arithmetic, Rounding, Settings
+from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
 from fpsim.errors import InputError, StrategyError
 from fpsim.formats import ROUNDING_MODES, Format, as_format, format_named
 from fpsim.orders import ORDERS, Configured, NumpySum, Order
@@ -51,7 +51,7 @@ class Strategy:
     """
 
     order: Order
-    settings: Settings = Settings()
+    settings: Settings = NO_SETTINGS
 
     def __post_init__(self) -> None:
         self.arithmetic().check()
@@ -98,7 +98,7 @@ def _program(chosen: Strategy, n: int, data: Format | None) -> Program:
     return Program.of(finished(builder, total, chosen.settings), n)
 
 
-def strategy(text: str | Strategy | Order, /) -> Strategy:
+def strategy(text: Any, /) -> Strategy:
     """Return the strategy that a text names.
 
     Parameters
@@ -138,11 +138,12 @@ class _Parser:
         self.text = text
         self.source, self.columns = _without_colons(text)
 
-    def fail(self, message: str, node: ast.AST | None = None) -> StrategyError:
+    def fail(self, message: str, node: ast.AST | None = None) -> NoReturn:
         column = getattr(node, "col_offset", None)
         if column is None:
-            return StrategyError(f"{message} (in {self.text!r})")
-        return StrategyError(message, text=self.text, column=self.columns[min(column, len(self.columns) - 1)])
+            message = f"{message} (in {self.text!r})"
+            raise StrategyError(message)
+        raise StrategyError(message, text=self.text, column=self.columns[min(column, len(self.columns) - 1)])
 
     def strategy(self) -> Strategy:
         try:
@@ -154,7 +155,7 @@ class _Parser:
         try:
             return Strategy(order, settings)
         except StrategyError as error:
-            raise self.fail(str(error)) from error
+            self.fail(str(error))
 
     def configured(self, node: ast.expr) -> tuple[Order, Settings]:
         parts: list[ast.expr] = []
@@ -166,14 +167,14 @@ class _Parser:
             new = self.setting(part)
             for field in dataclasses.fields(Settings):
                 if getattr(settings, field.name) is not None and getattr(new, field.name) is not None:
-                    raise self.fail(f"{ast.unparse(part)} contradicts or repeats an earlier setting", part)
+                    self.fail(f"{ast.unparse(part)} contradicts or repeats an earlier setting", part)
             settings = settings.merged(new)
         return self.order(node), settings
 
     def inner(self, node: ast.expr) -> Order:
         order, settings = self.configured(node)
         if settings.operands is not None:
-            raise self.fail("operands(...) belongs at the end of the whole strategy", node)
+            self.fail("operands(...) belongs at the end of the whole strategy", node)
         return Configured(order, settings) if settings else order
 
     def order(self, node: ast.expr) -> Order:
@@ -181,7 +182,7 @@ class _Parser:
         name = _SYNONYMS.get(name, name)
         if name not in ORDERS:
             extra = "; it is a setting, which goes after an order" if name in SETTINGS else ""
-            raise self.fail(f"unknown order {name!r}{extra}; known orders: {', '.join(ORDERS)}", node)
+            self.fail(f"unknown order {name!r}{extra}; known orders: {', '.join(ORDERS)}", node)
         kind = ORDERS[name]
         fields = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
         values: dict[str, Any] = {}
@@ -191,25 +192,25 @@ class _Parser:
             value = self.value(argument)
             free = [f for f in (orders if isinstance(value, Order) else numbers) if f not in values]
             if not free:
-                raise self.fail(f"{name} takes no further argument {ast.unparse(argument)}", argument)
+                self.fail(f"{name} takes no further argument {ast.unparse(argument)}", argument)
             values[free[0]] = value
         for keyword in keywords:
             if keyword.arg not in fields:
-                raise self.fail(f"{name} has no argument {keyword.arg}; it has {', '.join(fields) or 'none'}", keyword)
+                self.fail(f"{name} has no argument {keyword.arg}; it has {', '.join(fields) or 'none'}", keyword)
             if keyword.arg in values:
-                raise self.fail(f"{name}: {keyword.arg} is given twice", keyword)
+                self.fail(f"{name}: {keyword.arg} is given twice", keyword)
             bare_word = keyword.arg == "tail" and isinstance(keyword.value, ast.Name)
             word = keyword.value.id if isinstance(keyword.value, ast.Name) else ""
             values[keyword.arg] = word if bare_word and word not in ORDERS else self.value(keyword.value)
         missing = [f for f in fields if fields[f].default is dataclasses.MISSING and f not in values]
         if missing:
-            raise self.fail(f"{name} needs {', '.join(missing)}, as in {name}({', '.join(missing)})", node)
+            self.fail(f"{name} needs {', '.join(missing)}, as in {name}({', '.join(missing)})", node)
         for field_name, value in values.items():
             self.check_kind(name, field_name, str(fields[field_name].type), value, node)
         try:
             return kind(**values)
         except StrategyError as error:
-            raise self.fail(str(error), node) from error
+            self.fail(str(error), node)
 
     def check_kind(self, name: str, field: str, declared: str, value: Any, node: ast.expr) -> None:
         wants_order, wants_text = "Order" in declared, "str" in declared
@@ -221,7 +222,7 @@ class _Parser:
         )
         if not fits:
             wanted = "an order" if wants_order else "a text" if wants_text else "a whole number"
-            raise self.fail(f"{name}: {field} must be {wanted}", node)
+            return self.fail(f"{name}: {field} must be {wanted}", node)
 
     def value(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant) and isinstance(node.value, int | str) and not isinstance(node.value, bool):
@@ -236,14 +237,14 @@ class _Parser:
                 return tuple(values)
         if isinstance(node, ast.Name | ast.Call | ast.BinOp):
             return self.inner(node)
-        raise self.fail(f"cannot use {ast.unparse(node)} here", node)
+        return self.fail(f"cannot use {ast.unparse(node)} here", node)
 
     def call(self, node: ast.expr) -> tuple[str, list[ast.expr], list[ast.keyword]]:
         if isinstance(node, ast.Name):
             return node.id, [], []
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             return node.func.id, node.args, node.keywords
-        raise self.fail(f"expected a name such as 'serial' or 'lanes(8)', not {ast.unparse(node)}", node)
+        return self.fail(f"expected a name such as 'serial' or 'lanes(8)', not {ast.unparse(node)}", node)
 
     def setting(self, node: ast.expr) -> Settings:
         name, arguments, keywords = self.call(node)
@@ -251,11 +252,11 @@ class _Parser:
             return Settings(**_FLAGS[name])
         if keywords or not arguments:
             if name not in SETTINGS:
-                raise self.fail(f"unknown setting {name!r}; known settings: {', '.join(SETTINGS)}", node)
-            raise self.fail(f"cannot read the setting {ast.unparse(node)}", node)
+                self.fail(f"unknown setting {name!r}; known settings: {', '.join(SETTINGS)}", node)
+            self.fail(f"cannot read the setting {ast.unparse(node)}", node)
         words = [ast.unparse(argument) for argument in arguments]
         if name in ("ftz", "daz") and words == ["off"]:
-            return Settings(**{name: False})
+            return Settings(ftz=False) if name == "ftz" else Settings(daz=False)
         if name == "start" and words in (["0.0"], ["-0.0"], ["first"]):
             return Settings(start={"0.0": "+0", "-0.0": "-0", "first": "first"}[words[0]])
         if name == "product" and len(words) == 1:
@@ -264,17 +265,18 @@ class _Parser:
             mode = words[1].strip("'\"").replace("_", "-").replace(" ", "") if len(words) == 2 else "nearest-even"
             if mode not in ROUNDING_MODES or mode == "stochastic":
                 choices = ", ".join(m.replace("-", "_") for m in ROUNDING_MODES if m != "stochastic")
-                raise self.fail(f"unknown rounding mode {words[1]}; known modes: {choices}", node)
-            return Settings(**{_WITH_FORMAT[name]: Rounding(self.format(words[0], node), mode)})
+                self.fail(f"unknown rounding mode {words[1]}; known modes: {choices}", node)
+            change: Any = {_WITH_FORMAT[name]: Rounding(self.format(words[0], node), mode)}
+            return Settings(**change)
         if name in SETTINGS:
-            raise self.fail(f"cannot read the setting {ast.unparse(node)}", node)
-        raise self.fail(f"unknown setting {name!r}; known settings: {', '.join(SETTINGS)}", node)
+            self.fail(f"cannot read the setting {ast.unparse(node)}", node)
+        self.fail(f"unknown setting {name!r}; known settings: {', '.join(SETTINGS)}", node)
 
     def format(self, text: str, node: ast.expr) -> Format:
         try:
             return format_named(text)
         except InputError as error:
-            raise self.fail(str(error), node) from error
+            self.fail(str(error), node)
 
 
 def _without_colons(text: str) -> tuple[str, list[int]]:

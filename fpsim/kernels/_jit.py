@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -16,11 +16,9 @@ def kernel(function: F) -> F:
     Cached callers are not recompiled when a callee in another file changes: use a fresh ``NUMBA_CACHE_DIR`` after
     editing kernels.
     """
-    compiled: F = numba.jit(cache=True, nogil=True, error_model="numpy")(function)
-    return compiled
+    return cast("F", numba.jit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 def inlined(function: F) -> F:
     """Compile a small helper that is always inlined into its callers."""
-    compiled: F = numba.jit(nogil=True, error_model="numpy", inline="always")(function)
-    return compiled
+    return cast("F", numba.jit(nogil=True, error_model="numpy", inline="always")(function))

@@ -114,7 +114,7 @@ class Lanes(Order):
 
 
 def _lanes(builder: Builder, items: Items, arithmetic: Arithmetic, order: Lanes, extra: Items) -> Items:
-    """The sums of the lanes, in order; `extra` terms go to the first."""
+    """Return the sums of the lanes, in order; `extra` terms go to the first."""
     k = order.count
     rows = rows_of(items)
     n = count_items(rows)
@@ -129,9 +129,9 @@ def _lanes(builder: Builder, items: Items, arithmetic: Arithmetic, order: Lanes,
                 out.append(Segment(total.base, many, row.stride, item=total.item))
         return tuple(out)
     totals = []
-    for lane in range(min(k, n)):
-        part = _every(rows, lane, k)
-        if lane == 0:
+    for place in range(min(k, n)):
+        part = _every(rows, place, k)
+        if place == 0:
             part = (*part, *extra)
         totals.append(order.inner.build(builder, part, arithmetic))
     return joined(totals)
@@ -271,9 +271,10 @@ class Interleaved(Order):
         del width
         n = count_items(items)
         rows = rows_of(items)
-        totals = []
-        for part in range(min(self.parts, -(-n // self.block))):
-            totals.append(self.inner.build(builder, self._part(rows, n, part), arithmetic))
+        totals = [
+            self.inner.build(builder, self._part(rows, n, part), arithmetic)
+            for part in range(min(self.parts, -(-n // self.block)))
+        ]
         return self.combine.build(builder, joined(totals), arithmetic, width=self.parts)
 
     def _part(self, rows: Items, n: int, part: int) -> Items:
@@ -363,7 +364,7 @@ class Grid(Order):
         return self.combine.build(builder, joined(totals), arithmetic, width=self.blocks)
 
     def _threads(self, builder: Builder, row: Segment, n: int, first: int, arithmetic: Arithmetic) -> Items:
-        """The sums of the threads of the block that begins at term `first`; neighbours of equal shape are one segment."""
+        """Return the sums of the threads of the block that begins at term `first`, equal neighbours as one segment."""
         period = self.blocks * self.threads * self.items
         out: list[Segment] = []
         end = min(first + self.threads, n)
@@ -483,7 +484,7 @@ def _permuted(items: Items, places: np.ndarray) -> Items:
 
 
 def _term(builder: Builder, items: Items, arithmetic: Arithmetic) -> Segment:
-    """The one term that is left; a lone leaf becomes a sum of one."""
+    """Return the one term that is left; a lone leaf becomes a sum of one."""
     (segment,) = items
     return segment if segment.item is not None else builder.fold(items, arithmetic)
 
@@ -493,7 +494,7 @@ def _parts(inner: Order, combine: Order) -> list[str]:
     return first if combine == SERIAL else [*first, f"combine={combine}"]
 
 
-def _at_least_one(order: str, **values: int) -> None:
+def _at_least_one(order: str, **values: object) -> None:
     for name, value in values.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             message = f"{order}: {name} must be a whole number of at least 1, not {value!r}"

@@ -76,7 +76,7 @@ class _Terms:
 
 
 def _group(builder: Builder, group: list[Segment], arithmetic: Arithmetic, need: dict[int, int]) -> Segment:
-    """The left fold of a group. Of two sums the one that takes more registers goes first, which addition allows."""
+    """Return the left fold of a group; of two sums the one that takes more registers goes first."""
     if not group:
         message = "tree: empty parentheses"
         raise StrategyError(message)
