@@ -210,7 +210,7 @@ class _Parser:
         try:
             return kind(**values)
         except StrategyError as error:
-            self.fail(str(error), node)
+            return self.fail(str(error), node)
 
     def check_kind(self, name: str, field: str, declared: str, value: Any, node: ast.expr) -> None:
         wants_order, wants_text = "Order" in declared, "str" in declared
@@ -222,7 +222,7 @@ class _Parser:
         )
         if not fits:
             wanted = "an order" if wants_order else "a text" if wants_text else "a whole number"
-            return self.fail(f"{name}: {field} must be {wanted}", node)
+            self.fail(f"{name}: {field} must be {wanted}", node)
 
     def value(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Constant) and isinstance(node.value, int | str) and not isinstance(node.value, bool):
@@ -270,13 +270,13 @@ class _Parser:
             return Settings(**change)
         if name in SETTINGS:
             self.fail(f"cannot read the setting {ast.unparse(node)}", node)
-        self.fail(f"unknown setting {name!r}; known settings: {', '.join(SETTINGS)}", node)
+        return self.fail(f"unknown setting {name!r}; known settings: {', '.join(SETTINGS)}", node)
 
     def format(self, text: str, node: ast.expr) -> Format:
         try:
             return format_named(text)
         except InputError as error:
-            self.fail(str(error), node)
+            return self.fail(str(error), node)
 
 
 def _without_colons(text: str) -> tuple[str, list[int]]:
