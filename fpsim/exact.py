@@ -128,9 +128,10 @@ def sum(x: Any, /, *, axis: int | tuple[int, ...] | None = None) -> Exact:
     rows, terms = values.shape
     low, top = _extent(values, rows > 1000)
     digits, met = _blank(rows, low, top)
-    precision = 24 if values.dtype == np.float32 else 53
+    short = values.dtype == np.float32
+    add, bits = (kernels.add_short_sums, np.int32) if short else (kernels.add_long_sums, np.int64)
     for where, block in _row_blocks(values, rows):
-        kernels.add_rows(block, digits[where], met[where], low, precision)
+        add(block, block.view(bits), digits[where], met[where], low)
     return Exact(
         shape,
         f"sum of {terms} terms",
@@ -219,7 +220,7 @@ def _add_dots(
     from fpsim.kernels import exact as kernels
 
     if x.dtype == np.float32:
-        kernels.add_dots(x, y, digits, met, low, pairs)
+        kernels.add_short_dots(x, y, x.view(np.int32), y.view(np.int32), digits, met, low, pairs)
     else:
         kernels.add_long_dots(x, y, x.view(np.int64), y.view(np.int64), digits, met, low, pairs)
 
