@@ -17,8 +17,7 @@ from fpsim.errors import InputError
 from fpsim.formats import FLOAT16, FLOAT32, FLOAT64, Format, RoundingMode, round_to, rounding_mode_code
 from fpsim.orders import Order
 from fpsim.programs import Program
-from fpsim.strategies import Strategy
-from fpsim.strategies import strategy as as_strategy
+from fpsim.strategies import Strategy, strategy as as_strategy
 
 _Array = NDArray[Any]
 _INSTRUCTIONS = 4096  # of the buffer that a program is unrolled into
@@ -389,8 +388,8 @@ def _sums(view: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
     closing = np.zeros(program.fold_count, np.bool)
 
     def panel(start: int) -> None:
-        right = _panel(view, start, width, out.dtype)
-        registers, stack, code = _rooms(program, width, out.dtype)
+        right = _panel(view, start, width, None, out.dtype)
+        registers, stack, code = _rooms(program, 1, width, out.dtype)
         target = out[start : start + width]
         interpreter.sums(kind, program.nodes, program.segments, closing, right, registers, target, stack, code)
 
@@ -398,24 +397,24 @@ def _sums(view: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
     return out
 
 
-def _panel(matrix: _Array, start: int, width: int, dtype: Any) -> _Array:
-    """Return columns `start` to `start + width` of a matrix, zeros beyond its end, in rows of `width`."""
+def _panel(matrix: _Array, start: int, width: int, places: _Array | None, dtype: Any) -> _Array:
+    """Return columns `start` to `start + width` of a matrix, zeros beyond its end, with its rows in order `places`."""
     from fpsim.kernels import interpreter
 
     part = matrix[:, start : start + width]
-    if part.shape[1] == width and part.flags.c_contiguous and part.dtype == dtype:
+    if places is None and part.shape[1] == width and part.flags.c_contiguous and part.dtype == dtype:
         return part
     out = interpreter.aligned((matrix.shape[0], width), dtype)
-    out[:, : part.shape[1]] = part
+    out[:, : part.shape[1]] = part if places is None else part[places]
     out[:, part.shape[1] :] = 0
     return out
 
 
-def _rooms(program: Program, columns: int, dtype: Any) -> tuple[_Array, _Array, _Array]:
+def _rooms(program: Program, rows: int, columns: int, dtype: Any) -> tuple[_Array, _Array, _Array]:
     """Working memory of one task: registers, stack and instruction buffer."""
     from fpsim.kernels import interpreter, sequencer
 
-    registers = interpreter.aligned((program.registers * columns,), dtype)
+    registers = interpreter.aligned((program.registers, rows, columns), dtype)
     stack = sequencer.new_stack(program.nesting)
     return registers, stack, np.empty((_INSTRUCTIONS, sequencer.COLUMNS), np.int64)
 
@@ -440,41 +439,57 @@ def _products(left: _Array, right: _Array, program: Program, arithmetic: Arithme
 
     kind = interpreter.SCALAR if out.size == 1 else interpreter.ROW if m < 4 else interpreter.WIDE
     rows, width = interpreter.tile_shape(kind, out.itemsize)
-    tiles = _row_tiles(left, rows, out.dtype)
+    whole = m // rows
+    # The leaves are laid out in the order of visit, so that every program reads its operands from first to last.
+    places = None if program.sequential is program else program.visits
+    program = program.sequential
+    packed = rows > 1 and (places is not None or not program.has_long_runs)
+    tiles = _row_tiles(left[: whole * rows], rows, packed, places, out.dtype)
+    rest = _row_tiles(left[whole * rows :], rows, packed, places, out.dtype)
     closing = np.zeros(program.fold_count, np.bool)
     fused = np.array([a.fma for a in program.arithmetics])
 
     def block(task: tuple[int, int, int]) -> None:
         start, first, last = task
-        panel = _panel(right, start, width, out.dtype)
-        registers, stack, code = _rooms(program, rows * width, out.dtype)
-        target = out[first * rows : last * rows, start : start + width]
-        interpreter.products(
-            kind, program.nodes, program.segments, closing, fused, tiles[first:last], panel, registers, target, stack, code
-        )  # fmt: skip
+        panel = _panel(right, start, width, places, out.dtype)
+        registers, stack, code = _rooms(program, rows, width, out.dtype)
+        outputs = slice(start, start + width)
+        parts = [(tiles[first:last], out[first * rows : last * rows, outputs])]
+        if last == whole:
+            parts.append((rest, out[whole * rows :, outputs]))
+        for operand, target in parts:
+            interpreter.products(
+                kind, program.nodes, program.segments, closing, fused, operand, packed, panel, registers, target, stack,
+                code,
+            )  # fmt: skip
 
     work = m * n * columns
     panels = range(0, columns, width)
-    parts = max(1, min(len(tiles), _workers(work) // len(panels)))
-    cuts = [len(tiles) * part // parts for part in range(parts + 1)]
+    parts = max(1, min(whole, _workers(work) // len(panels)))
+    cuts = [whole * part // parts for part in range(parts + 1)]
     _for_each(block, [(start, a, b) for start in panels for a, b in itertools.pairwise(cuts)], work)
     return out
 
 
-def _row_tiles(left: _Array, rows: int, dtype: Any) -> _Array:
-    """Return the rows of a matrix in groups of `rows`, each group with its rows side by side: (groups, n, rows)."""
+def _row_tiles(left: _Array, rows: int, packed: bool, places: _Array | None, dtype: Any) -> _Array:
+    """Return the rows of a matrix in groups of `rows`, zeros beyond the last; see `fpsim.kernels.interpreter.products`.
+
+    Long runs of leaves read the rows in place. For short ones the rows of a group are put side by side.
+    """
     from fpsim.kernels import interpreter
 
     m, n = left.shape
-    if rows == 1:
-        return np.ascontiguousarray(left, dtype).reshape(m, n, 1)
-    groups = -(-m // rows)
-    out = interpreter.aligned((groups, n, rows), dtype)
-    whole = m // rows
-    out[:whole] = left[: whole * rows].reshape(whole, rows, n).transpose(0, 2, 1)
+    groups, whole = -(-m // rows), m // rows
+    if places is not None:
+        left = left[:, places]
+    if m == groups * rows and not packed:
+        return np.ascontiguousarray(left, dtype).reshape(groups, rows, n)
+    out = interpreter.aligned((groups, n, rows) if packed else (groups, rows, n), dtype)
+    view = out.transpose(0, 2, 1) if packed else out
+    view[:whole] = left[: whole * rows].reshape(whole, rows, n)
     if whole < groups:
-        out[whole] = 0
-        out[whole, :, : m - whole * rows] = left[whole * rows :].T
+        view[whole] = 0
+        view[whole, : m - whole * rows] = left[whole * rows :]
     return out
 
 
@@ -495,7 +510,7 @@ def _general(
     def panel(start: int) -> None:
         part = np.ascontiguousarray(right[:, start : start + _PANEL], np.float64)
         width = part.shape[1]
-        _, stack, code = _rooms(program, 1, np.float64)
+        _, stack, code = _rooms(program, 1, 1, np.float64)
         s, c = np.zeros((2, program.registers, width))
         result = np.empty((rows.shape[0], width))
         trace = np.empty((part.shape[0] if scan is not None else 0, width))

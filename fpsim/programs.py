@@ -74,7 +74,7 @@ class Builder:
         A lone term that is already a fold of the same arithmetic is returned as it is. A leaf in front of a fold
         changes place with it where addition commutes, so that its product can be fused.
         """
-        items = [segment for segment in items if segment.size]
+        items = list(joined(segment for segment in items if segment.size))
         start = arithmetic.start if start is None else start
         if len(items) == 1 and items[0].size == 1 and items[0].item is not None and start == "first":
             inner = items[0].item.arithmetic
@@ -156,10 +156,10 @@ def rows_of(items: Items) -> Items:
 
 
 def joined(items: Iterable[Segment]) -> Items:
-    """Merge neighbouring segments that continue each other; needs one-level segments."""
+    """Merge neighbouring one-level segments that continue each other."""
     out: list[Segment] = []
     for s in items:
-        if out and out[-1].item is s.item:
+        if out and out[-1].item is s.item and out[-1].outer_count == s.outer_count == 1:
             last = out[-1]
             gap = s.base - last.base
             if last.count == 1 and s.count == 1:
@@ -213,9 +213,10 @@ class Program:
                 stack += [(s.item, False) for s in fold.segments if s.item is not None and id(s.item) not in number]
                 continue
             first = len(segments)
+            origin = root.base if fold is root.item else 0
             for s in fold.segments:
                 child = LEAF if s.item is None else number[id(s.item)]
-                segments.append((s.base, s.outer_count, s.outer_stride, s.count, s.stride, child))
+                segments.append((s.base + origin, s.outer_count, s.outer_stride, s.count, s.stride, child))
             arithmetic = arithmetics.setdefault(fold.arithmetic, len(arithmetics))
             leaf_count = sum(s[1] * s[3] * (1 if s[5] == LEAF else nodes[s[5]][4]) for s in segments[first:])
             nodes.append((first, len(segments) - first, STARTS.index(fold.start), arithmetic, leaf_count))
@@ -223,7 +224,7 @@ class Program:
         node_array = np.array(nodes, np.int64).reshape(-1, 5)
         segment_array = np.array(segments, np.int64).reshape(-1, 6)
         program = cls(n, node_array, segment_array, tuple(arithmetics))
-        if root.base != 0 or node_array[-1, 4] != n:
+        if node_array[-1, 4] != n:
             message = f"the order does not visit each of the {n} terms once"
             raise InputError(message)
         return program
@@ -269,10 +270,46 @@ class Program:
             out.append(1 + max((out[child] for _, child in self.children(node) if child != LEAF), default=0))
         return out[-1]
 
+    @cached_property
+    def visits(self) -> NDArray[np.int64]:
+        """The leaves in the order in which they are visited, int64 of shape (n,)."""
+        return self._relative_depths()[0]
+
     @property
     def visits_in_sequence(self) -> bool:
         """Whether the leaves are visited from first to last."""
-        return bool(np.array_equal(self._relative_depths()[0], np.arange(self.n)))
+        return self.sequential is self or bool(np.array_equal(self.visits, np.arange(self.n)))
+
+    @cached_property
+    def sequential(self) -> Program:
+        """The same tree over the leaves in the order of `visits`, so that it visits them from first to last."""
+        nodes = self.nodes.copy()
+        segments: list[list[int]] = []
+        for node, (first, count) in enumerate(self.nodes[:, :2].tolist()):
+            nodes[node, 0] = len(segments)
+            base = 0
+            for _, n_outer, _, n_inner, _, child in self.segments[first : first + count].tolist():
+                size = 1 if child == LEAF else int(self.nodes[child, 4])
+                many = n_outer * n_inner
+                if base and segments[-1][5] == child:
+                    segments[-1][3] += many
+                else:
+                    segments.append([base, 1, 0, many, size, child])
+                base += many * size
+            nodes[node, 1] = len(segments) - nodes[node, 0]
+        table = np.array(segments, np.int64).reshape(-1, 6)
+        mine = self.segments
+        same = table.shape == mine.shape and bool(
+            (table[:, [0, 1, 3]] == mine[:, [0, 1, 3]]).all()
+            and ((table[:, 4] == mine[:, 4]) | (mine[:, 3] == 1)).all()
+        )
+        return self if same else Program(self.n, nodes, table, self.arithmetics)
+
+    @cached_property
+    def has_long_runs(self) -> bool:
+        """Whether leaves are always taken in runs of at least 16."""
+        runs = self.segments[self.segments[:, 5] == LEAF]
+        return bool((runs[:, 1] * runs[:, 3] >= 16).all())
 
     @cached_property
     def registers(self) -> int:

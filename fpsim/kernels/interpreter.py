@@ -15,10 +15,12 @@ from fpsim.kernels.sequencer import (
     DST,
     END,
     N_INNER,
+    N_ITEMS,
     N_OUTER,
     OP,
     RUN,
     S_INNER,
+    S_ITEMS,
     S_OUTER,
     START,
     restart,
@@ -46,19 +48,21 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 @kernel
 def _execute_products(
-    kind: Any, code: Any, count: int, fused: Any, left: Any, left_offset: int, right: Any, registers: Any
-) -> None:
+    kind: Any, code: Any, count: int, fused: Any, left: Any, left_offset: int, row_stride: int,
+    leaf_stride: int, right: Any,
+    registers: Any,
+) -> None:  # fmt: skip
     for q in range(count):
         if code[q, OP] == RUN:
             if fused[code[q, ARITHMETIC]]:
                 run_tile(
-                    kind, FUSED, left, left_offset, right, 0, registers, code[q, DST], code[q, START], code[q, END],
-                    code[q, BASE], code[q, N_OUTER], code[q, S_OUTER], code[q, N_INNER], code[q, S_INNER],
+                    kind, FUSED, left, left_offset, row_stride, leaf_stride, right, registers, code[q, DST], code[q, START], code[q, END],
+                    code[q, BASE], code[q, N_ITEMS], code[q, S_ITEMS], code[q, N_OUTER], code[q, S_OUTER], code[q, N_INNER], code[q, S_INNER],
                 )  # fmt: skip
             else:
                 run_tile(
-                    kind, SEPARATE, left, left_offset, right, 0, registers, code[q, DST], code[q, START], code[q, END],
-                    code[q, BASE], code[q, N_OUTER], code[q, S_OUTER], code[q, N_INNER], code[q, S_INNER],
+                    kind, SEPARATE, left, left_offset, row_stride, leaf_stride, right, registers, code[q, DST], code[q, START], code[q, END],
+                    code[q, BASE], code[q, N_ITEMS], code[q, S_ITEMS], code[q, N_OUTER], code[q, S_OUTER], code[q, N_INNER], code[q, S_INNER],
                 )  # fmt: skip
         else:
             add_tile(kind, registers, code[q, DST], code[q, DST] + 1)
@@ -69,8 +73,8 @@ def _execute_sums(kind: Any, code: Any, count: int, right: Any, registers: Any) 
     for q in range(count):
         if code[q, OP] == RUN:
             run_tile(
-                kind, SUM, right, 0, right, 0, registers, code[q, DST], code[q, START], code[q, END],
-                code[q, BASE], code[q, N_OUTER], code[q, S_OUTER], code[q, N_INNER], code[q, S_INNER],
+                kind, SUM, right, 0, 0, 0, right, registers, code[q, DST], code[q, START], code[q, END],
+                code[q, BASE], code[q, N_ITEMS], code[q, S_ITEMS], code[q, N_OUTER], code[q, S_OUTER], code[q, N_INNER], code[q, S_INNER],
             )  # fmt: skip
         else:
             add_tile(kind, registers, code[q, DST], code[q, DST] + 1)
@@ -78,10 +82,10 @@ def _execute_sums(kind: Any, code: Any, count: int, right: Any, registers: Any) 
 
 @kernel
 def products(
-    kind: Any, nodes: Any, segments: Any, closing: Any, fused: Any, left: Any, right: Any, registers: Any, out: Any,
+    kind: Any, nodes: Any, segments: Any, closing: Any, fused: Any, left: Any, packed: bool, right: Any, registers: Any, out: Any,
     stack: Any, code: Any,
 ) -> None:  # fmt: skip
-    """Fill ``out[i, j]`` with the sum over k of ``left[.., k, ..] * right[k, j]`` in the order of a program.
+    """Fill ``out[i, j]`` with the sum over k of ``left[i, k] * right[k, j]`` in the order of a program.
 
     Parameters
     ----------
@@ -91,36 +95,43 @@ def products(
         The program, see `sequence`.
     fused : bool array
         Whether a product in that arithmetic is fused.
-    left : array of shape (row tiles, k, rows)
-        The left operand in row tiles.
+    left : array of shape (tiles, rows, k), or (tiles, k, rows) if `packed`
+        The left operand in groups of as many rows as the tile has.
     right : array of shape (k, columns)
         One panel of the right operand, as wide as the tile.
-    registers : array
+    registers : array of shape (registers, rows, columns)
         Room for the partial sums of a tile.
-    out : array of shape (m, n)
-        n at most the columns of the panel.
+    out : array of shape (at most tiles*rows, at most columns)
+        The outputs.
     stack, code : arrays
         Room for the sequencer.
     """
-    row_tiles, n, rows = left.shape
+    tiles, outer, inner = left.shape
+    row_stride, leaf_stride = (1, inner) if packed else (inner, 1)
     columns = right.shape[1]
+    rows = registers.shape[1]
+    flat_registers = registers.reshape(-1)
     flat_left = left.reshape(-1)
     flat_right = right.reshape(-1)
     restart(nodes, stack)
     count = sequence(nodes, segments, closing, True, False, stack, code)
     whole = stack[0, 0] == 0
-    for tile in range(row_tiles):
-        offset = tile * n * rows
+    for tile in range(tiles):
+        offset = tile * outer * inner
         if whole:
-            _execute_products(kind, code, count, fused, flat_left, offset, flat_right, registers)
+            _execute_products(
+                kind, code, count, fused, flat_left, offset, row_stride, leaf_stride, flat_right, flat_registers
+            )
         else:
             restart(nodes, stack)
             while stack[0, 0] > 0:
                 count = sequence(nodes, segments, closing, True, False, stack, code)
-                _execute_products(kind, code, count, fused, flat_left, offset, flat_right, registers)
+                _execute_products(
+                    kind, code, count, fused, flat_left, offset, row_stride, leaf_stride, flat_right, flat_registers
+                )
         for i in range(min(rows, out.shape[0] - tile * rows)):
             for j in range(out.shape[1]):
-                out[tile * rows + i, j] = registers[i * columns + j]
+                out[tile * rows + i, j] = flat_registers[i * columns + j]
 
 
 @kernel
@@ -132,6 +143,6 @@ def sums(
     restart(nodes, stack)
     while stack[0, 0] > 0:
         count = sequence(nodes, segments, closing, True, False, stack, code)
-        _execute_sums(kind, code, count, flat_right, registers)
+        _execute_sums(kind, code, count, flat_right, registers.reshape(-1))
     for j in range(out.shape[0]):
-        out[j] = registers[j]
+        out[j] = registers[0, 0, j]

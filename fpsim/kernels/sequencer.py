@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from fpsim.kernels._jit import kernel
 
 # Columns of an instruction.
-OP, DST, START, END, ARITHMETIC, BASE, N_OUTER, S_OUTER, N_INNER, S_INNER = range(10)
-COLUMNS = 10
-# Operations: fold a run of leaves; R[dst] += R[dst + 1]; finish R[dst]; add R[dst] to N_OUTER outputs from BASE on.
+OP, DST, START, END, ARITHMETIC, BASE, N_OUTER, S_OUTER, N_INNER, S_INNER, N_ITEMS, S_ITEMS = range(12)
+COLUMNS = 12
+# Operations: fold a run of leaves, or N_ITEMS equal runs S_ITEMS leaves apart; R[dst] += R[dst + 1]; finish R[dst]; add R[dst] to N_OUTER outputs from BASE on.
 RUN, ADD, CLOSE, SHIFT = range(4)
 # How a run starts (the first leaf, what the register holds, a zero) and what becomes of its sum.
 START_FIRST, START_CONTINUE, START_ZERO, START_NEGATIVE_ZERO = range(4)
@@ -50,7 +50,8 @@ def sequence(nodes: Any, segments: Any, closing: Any, merge: bool, scan: bool, s
     closing : bool array
         Whether a fold needs a CLOSE.
     merge : bool
-        Let a run that is a fold of its own end by adding itself to its parent, instead of a separate ADD.
+        Write a fold over equal runs as one RUN of several items, and let a fold that is one RUN end by adding itself
+        to its parent, instead of a separate ADD. For arithmetic in which x + -0 is x and nothing is carried.
     scan : bool
         Write a SHIFT before every ADD.
     """
@@ -93,6 +94,14 @@ def sequence(nodes: Any, segments: Any, closing: Any, merge: bool, scan: bool, s
             stack[top, _BEGUN] = 1
             stack[top, _SEGMENT] += 1
             continue
+        if merge and stack[top, _I] == 0 and _is_run(nodes, segments, child):
+            begin = START_CONTINUE if stack[top, _BEGUN] else START_FIRST
+            row = stack[top, _OFFSET] + stack[top, _O] * segments[segment, 2]
+            _write_items(code, n, nodes, segments, segment, register, begin, END_STORE, row)
+            n += 1
+            stack[top, _BEGUN] = 1
+            _next_row(segments, segment, stack, top)
+            continue
         offset = (
             stack[top, _OFFSET]
             + segments[segment, 0]
@@ -101,18 +110,15 @@ def sequence(nodes: Any, segments: Any, closing: Any, merge: bool, scan: bool, s
         )
         stack[top, _I] += 1
         if stack[top, _I] == segments[segment, 3]:
-            stack[top, _I] = 0
-            stack[top, _O] += 1
-            if stack[top, _O] == segments[segment, 1]:
-                stack[top, _O] = 0
-                stack[top, _SEGMENT] += 1
+            _next_row(segments, segment, stack, top)
         begun = stack[top, _BEGUN]
-        if merge and nodes[child, 1] == 1 and nodes[child, 2] == 0 and segments[nodes[child, 0], 5] < 0:
-            end = END_ADD if begun else END_STORE
-            _write_run(code, n, segments, nodes[child, 0], register, START_FIRST, end, nodes[child, 3], offset)
-            n += 1
-            stack[top, _BEGUN] = 1
-            continue
+        inner = nodes[child, 0]
+        if merge and begun and nodes[child, 1] == 1 and nodes[child, 2] == 0 and segments[inner, 1] == 1:
+            # The child is one segment of runs: it can be added to the parent's register as it ends.
+            if _is_run(nodes, segments, segments[inner, 5]):
+                _write_items(code, n, nodes, segments, inner, register, START_FIRST, END_ADD, offset)
+                n += 1
+                continue
         top += 1
         stack[top, :] = 0
         stack[top, _FOLD] = child
@@ -134,6 +140,8 @@ def _write(code: Any, n: int, op: int, dst: int, start: int, end: int, arithmeti
     code[n, S_OUTER] = 0
     code[n, N_INNER] = 0
     code[n, S_INNER] = 0
+    code[n, N_ITEMS] = 1
+    code[n, S_ITEMS] = 0
 
 
 @kernel
@@ -145,3 +153,34 @@ def _write_run(
     code[n, S_OUTER] = segments[segment, 2]
     code[n, N_INNER] = segments[segment, 3]
     code[n, S_INNER] = segments[segment, 4]
+
+
+@kernel
+def _is_run(nodes: Any, segments: Any, fold: int) -> bool:
+    """Whether a fold is a run of leaves that starts with its first."""
+    return fold >= 0 and nodes[fold, 1] == 1 and nodes[fold, 2] == 0 and segments[nodes[fold, 0], 5] < 0
+
+
+@kernel
+def _next_row(segments: Any, segment: int, stack: Any, top: int) -> None:
+    stack[top, _I] = 0
+    stack[top, _O] += 1
+    if stack[top, _O] == segments[segment, 1]:
+        stack[top, _O] = 0
+        stack[top, _SEGMENT] += 1
+
+
+@kernel
+def _write_items(
+    code: Any, n: int, nodes: Any, segments: Any, segment: int, dst: int, start: int, end: int, offset: int
+) -> None:
+    """Write the terms of one row of a segment, which are runs of leaves, as one RUN."""
+    child = segments[segment, 5]
+    offset += segments[segment, 0]
+    _write_run(code, n, segments, nodes[child, 0], dst, start, end, nodes[child, 3], offset)
+    if segments[segment, 3] == 1 and end == END_STORE and start == START_CONTINUE:
+        # One run, begun afresh and then added to the register.
+        code[n, START] = START_FIRST
+        code[n, END] = END_ADD
+    code[n, N_ITEMS] = segments[segment, 3]
+    code[n, S_ITEMS] = segments[segment, 4]

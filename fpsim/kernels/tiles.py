@@ -7,6 +7,7 @@ fused (``llvm.fma``) or rounded on their own; no fast-math flag is ever set, so 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import llvmlite.binding as llvm
@@ -15,9 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-# Start modes of a run, and what happens to its result.
-START_FIRST, START_CONTINUE, START_ZERO, START_NEGATIVE_ZERO = 0, 1, 2, 3
-END_STORE, END_ADD = 0, 1
+from fpsim.kernels.sequencer import END_ADD, START_CONTINUE, START_FIRST, START_ZERO
 
 
 class Tile(NamedTuple):
@@ -58,7 +57,7 @@ def _element(array_type: Any) -> tuple[Any, int]:
 
 
 class _Emitter:
-    """Emits the code of one tile: vectors of `lanes` floats, or plain floats when `lanes` is 1."""
+    """Emits the code of one tile, or of `rows` of its rows: vectors of `lanes` floats, plain floats if `lanes` is 1."""
 
     def __init__(self, builder: Any, tile: Tile, element: Any, itemsize: int) -> None:
         self.builder = builder
@@ -93,14 +92,41 @@ class _Emitter:
         mask = ir.Constant(ir.VectorType(ir.IntType(32), self.tile.lanes), [0] * self.tile.lanes)
         return self.builder.shuffle_vector(single, ir.Constant(self.vector, ir.Undefined), mask)
 
-    def cells(self) -> list[tuple[int, int]]:
-        return [(r, v) for r in range(self.tile.rows) for v in range(self.tile.vectors)]
+    def cells(self, rows: int) -> list[tuple[int, int]]:
+        return [(r, v) for r in range(rows) for v in range(self.tile.vectors)]
 
-    def register_index(self, register: Any, cell: tuple[int, int]) -> Any:
+    def register_index(self, register: Any, first_row: Any, cell: tuple[int, int]) -> Any:
         r, v = cell
-        size = self.tile.rows * self.tile.width
-        offset = (r * self.tile.vectors + v) * self.tile.lanes
-        return self.builder.add(self.builder.mul(register, _i64(size)), _i64(offset))
+        b = self.builder
+        row = b.add(b.mul(register, _i64(self.tile.rows)), b.add(first_row, _i64(r)))
+        return b.add(b.mul(row, _i64(self.tile.width)), _i64(v * self.tile.lanes))
+
+    def loop(self, count: Any, values: list[Any], body: Callable[[Any, list[Any]], list[Any]]) -> list[Any]:
+        """Run ``values = body(i, values)`` for i in 0 to count - 1, with the values in registers."""
+        b = self.builder
+        before = b.block
+        inside, after = b.append_basic_block("loop"), b.append_basic_block("loop.end")
+        b.cbranch(b.icmp_signed(">", count, _i64(0)), inside, after)
+        b.position_at_end(inside)
+        i = b.phi(ir.IntType(64))
+        carried = [b.phi(self.vector) for _ in values]
+        updated = body(i, carried)
+        i_next = b.add(i, _i64(1))
+        i.add_incoming(_i64(0), before)
+        i.add_incoming(i_next, b.block)
+        for phi, value, new in zip(carried, values, updated, strict=True):
+            phi.add_incoming(value, before)
+            phi.add_incoming(new, b.block)
+        last = b.block
+        b.cbranch(b.icmp_signed("<", i_next, count), inside, after)
+        b.position_at_end(after)
+        results = []
+        for value, new in zip(values, updated, strict=True):
+            phi = b.phi(self.vector)
+            phi.add_incoming(value, before)
+            phi.add_incoming(new, last)
+            results.append(phi)
+        return results
 
 
 def _i32(value: int) -> Any:
@@ -115,118 +141,157 @@ def _data(context: Any, builder: Any, array_type: Any, value: Any) -> Any:
     return context.make_array(array_type)(context, builder, value).data
 
 
-def _emit_run(e: _Emitter, product: int, arrays: Any, numbers: Any) -> None:
-    """One run: fold the leaves k = base + o*outer_stride + i*inner_stride into the tile's accumulators."""
+class _Run(NamedTuple):
+    """The operands of a run: arrays as pointers, the rest as 64-bit integers."""
+
+    left: Any
+    right: Any
+    registers: Any
+    left_offset: Any
+    row_stride: Any
+    leaf_stride: Any
+    dst: Any
+    start: Any
+    end: Any
+    base: Any
+    n_items: Any
+    s_items: Any
+    n_outer: Any
+    s_outer: Any
+    n_inner: Any
+    s_inner: Any
+
+
+def _emit_leaves(
+    e: _Emitter, product: int, run: _Run, base: Any, first_row: Any, rows: int, values: list[Any]
+) -> list[Any]:
+    """Fold the leaves ``base + o*s_outer + i*s_inner`` into `values`, one vector for each cell."""
     b = e.builder
-    left, right, registers = arrays
-    left_offset, right_offset, dst, start, end, base, n_outer, s_outer, n_inner, s_inner = numbers
-    cells = e.cells()
-    width = _i64(e.tile.width)
+    cells = e.cells(rows)
 
-    def leaves(k: Any) -> list[tuple[Any, Any]]:
-        """Operands of every cell at leaf k; the second is None for a sum."""
-        row = b.add(right_offset, b.mul(k, width))
-        columns = [e.load(right, b.add(row, _i64(v * e.tile.lanes))) for v in range(e.tile.vectors)]
+    def step(k: Any, accumulators: list[Any]) -> list[Any]:
+        row = b.mul(k, _i64(e.tile.width))
+        columns = [e.load(run.right, b.add(row, _i64(v * e.tile.lanes))) for v in range(e.tile.vectors)]
         if not product:
-            return [(columns[v], None) for _, v in cells]
-        at = b.add(left_offset, b.mul(k, _i64(e.tile.rows)))
-        scalars = [e.broadcast(left, b.add(at, _i64(r))) for r in range(e.tile.rows)]
-        return [(scalars[r], columns[v]) for r, v in cells]
+            return [b.fadd(acc, columns[v]) for acc, (_, v) in zip(accumulators, cells, strict=True)]
+        at = b.add(run.left_offset, b.mul(k, run.leaf_stride))
+        places = [b.add(at, b.mul(run.row_stride, b.add(first_row, _i64(r)))) for r in range(rows)]
+        scalars = [e.broadcast(run.left, place) for place in places]
+        if product == FUSED:
+            return [
+                b.call(e.fma_function, [scalars[r], columns[v], acc])
+                for acc, (r, v) in zip(accumulators, cells, strict=True)
+            ]
+        return [b.fadd(acc, b.fmul(scalars[r], columns[v])) for acc, (r, v) in zip(accumulators, cells, strict=True)]
 
-    def step(accumulators: list[Any], k: Any) -> list[Any]:
-        out = []
-        for acc, (x, y) in zip(accumulators, leaves(k), strict=True):
-            if y is None:
-                out.append(b.fadd(acc, x))
-            elif product == FUSED:
-                out.append(b.call(e.fma_function, [x, y, acc]))
-            else:
-                out.append(b.fadd(acc, b.fmul(x, y)))
-        return out
+    def inner(o: Any, accumulators: list[Any]) -> list[Any]:
+        begin = b.add(base, b.mul(o, run.s_outer))
+        return e.loop(run.n_inner, accumulators, lambda i, acc: step(b.add(begin, b.mul(i, run.s_inner)), acc))
 
-    merged = [cgutils.alloca_once(b, e.vector) for _ in cells]
-    after = b.append_basic_block("start.done")
-    blocks = [b.append_basic_block(f"start.{name}") for name in ("first", "continue", "zero", "negative")]
-    switch = b.switch(start, blocks[START_ZERO])
-    for value in (START_FIRST, START_CONTINUE, START_NEGATIVE_ZERO):
-        switch.add_case(_i64(value), blocks[value])
-    for mode, block in enumerate(blocks):
-        b.position_at_end(block)
-        if mode == START_FIRST:
-            initial = [x if y is None else b.fmul(x, y) for x, y in leaves(base)]
-        elif mode == START_CONTINUE:
-            initial = [e.load(registers, e.register_index(dst, cell)) for cell in cells]
-        else:
-            initial = [e.constant(0.0 if mode == START_ZERO else -0.0)] * len(cells)
-        for slot, value in zip(merged, initial, strict=True):
-            b.store(value, slot)
-        b.branch(after)
+    return e.loop(run.n_outer, values, inner)
+
+
+def _emit_start(e: _Emitter, run: _Run, first_row: Any, rows: int) -> list[Any]:
+    """Return the accumulators as the run finds them. Starting from -0 is starting from the first term: x + -0 is x."""
+    b = e.builder
+    cells = e.cells(rows)
+    zero = b.icmp_signed("==", run.start, _i64(START_ZERO))
+    constant = b.select(zero, e.constant(0.0), e.constant(-0.0))
+    before = b.block
+    loads, after = b.append_basic_block("continue"), b.append_basic_block("started")
+    b.cbranch(b.icmp_signed("==", run.start, _i64(START_CONTINUE)), loads, after)
+    b.position_at_end(loads)
+    loaded = [e.load(run.registers, e.register_index(run.dst, first_row, cell)) for cell in cells]
+    b.branch(after)
     b.position_at_end(after)
-    first = b.select(b.icmp_signed("==", start, _i64(START_FIRST)), _i64(1), _i64(0))
+    out = []
+    for value in loaded:
+        phi = b.phi(e.vector)
+        phi.add_incoming(constant, before)
+        phi.add_incoming(value, loads)
+        out.append(phi)
+    return out
 
-    outer = b.append_basic_block("outer")
-    inner = b.append_basic_block("inner")
-    outer_next = b.append_basic_block("outer.next")
-    done = b.append_basic_block("done")
-    initial = [b.load(slot) for slot in merged]
-    entry = b.block
-    nothing = b.or_(b.icmp_signed("<=", n_outer, _i64(0)), b.icmp_signed("<=", n_inner, _i64(0)))
-    b.cbranch(nothing, done, outer)
 
-    b.position_at_end(outer)
-    o = b.phi(ir.IntType(64))
-    skip = b.phi(ir.IntType(64))
-    acc_outer = [b.phi(e.vector) for _ in cells]
-    o.add_incoming(_i64(0), entry)
-    skip.add_incoming(first, entry)
-    for phi, value in zip(acc_outer, initial, strict=True):
-        phi.add_incoming(value, entry)
-    begin = b.add(base, b.add(b.mul(o, s_outer), b.mul(skip, s_inner)))
-    empty = b.icmp_signed(">=", skip, n_inner)
-    b.cbranch(empty, outer_next, inner)
+def _emit_end(e: _Emitter, run: _Run, first_row: Any, rows: int, values: list[Any]) -> None:
+    """Store the accumulators in the register, or add them to it."""
+    b = e.builder
+    with b.if_else(b.icmp_signed("==", run.end, _i64(END_ADD))) as (adds, stores):
+        for branch, add in ((adds, True), (stores, False)):
+            with branch:
+                for cell, value in zip(e.cells(rows), values, strict=True):
+                    at = e.register_index(run.dst, first_row, cell)
+                    e.store(b.fadd(e.load(run.registers, at), value) if add else value, run.registers, at)
 
-    b.position_at_end(inner)
-    i = b.phi(ir.IntType(64))
-    k = b.phi(ir.IntType(64))
-    acc = [b.phi(e.vector) for _ in cells]
-    i.add_incoming(skip, outer)
-    k.add_incoming(begin, outer)
-    for phi, value in zip(acc, acc_outer, strict=True):
-        phi.add_incoming(value, outer)
-    updated = step(acc, k)
-    i_next = b.add(i, _i64(1))
-    i.add_incoming(i_next, inner)
-    k.add_incoming(b.add(k, s_inner), inner)
-    for phi, value in zip(acc, updated, strict=True):
-        phi.add_incoming(value, inner)
-    b.cbranch(b.icmp_signed("<", i_next, n_inner), inner, outer_next)
 
-    b.position_at_end(outer_next)
-    acc_next = [b.phi(e.vector) for _ in cells]
-    for phi, skipped, value in zip(acc_next, acc_outer, updated, strict=True):
-        phi.add_incoming(skipped, outer)
-        phi.add_incoming(value, inner)
-    o_next = b.add(o, _i64(1))
-    o.add_incoming(o_next, outer_next)
-    skip.add_incoming(_i64(0), outer_next)
-    for phi, value in zip(acc_outer, acc_next, strict=True):
-        phi.add_incoming(value, outer_next)
-    b.cbranch(b.icmp_signed("<", o_next, n_outer), outer, done)
+def _emit_quad(e: _Emitter, product: int, run: _Run, first_row: Any, rows: int) -> list[Any]:
+    """Return ``(x0 + x1) + (x2 + x3)`` of four leaves that follow each other, of a packed left operand."""
+    b = e.builder
+    cells = e.cells(rows)
+    row = b.mul(run.base, _i64(e.tile.width))
+    at = b.add(b.add(run.left_offset, b.mul(run.base, _i64(e.tile.rows))), first_row)
 
-    b.position_at_end(done)
-    final = [b.phi(e.vector) for _ in cells]
-    for phi, value, value_next in zip(final, initial, acc_next, strict=True):
-        phi.add_incoming(value, entry)
-        phi.add_incoming(value_next, outer_next)
-    adds = b.icmp_signed("==", end, _i64(END_ADD))
-    with b.if_else(adds) as (then, otherwise):
-        with then:
-            for cell, value in zip(cells, final, strict=True):
-                at = e.register_index(dst, cell)
-                e.store(b.fadd(e.load(registers, at), value), registers, at)
-        with otherwise:
-            for cell, value in zip(cells, final, strict=True):
-                e.store(value, registers, e.register_index(dst, cell))
+    def leaf(position: int) -> tuple[list[Any], list[Any]]:
+        offset = position * e.tile.width
+        columns = [e.load(run.right, b.add(row, _i64(offset + v * e.tile.lanes))) for v in range(e.tile.vectors)]
+        scalars = [e.broadcast(run.left, b.add(at, _i64(position * e.tile.rows + r))) for r in range(rows)]
+        return scalars, columns
+
+    def pair(position: int) -> list[Any]:
+        scalars, columns = leaf(position)
+        sums = [b.fmul(scalars[r], columns[v]) for r, v in cells]
+        scalars, columns = leaf(position + 1)
+        terms = [(scalars[r], columns[v]) for r, v in cells]
+        if product == FUSED:
+            return [b.call(e.fma_function, [x, y, total]) for (x, y), total in zip(terms, sums, strict=True)]
+        return [b.fadd(total, b.fmul(x, y)) for (x, y), total in zip(terms, sums, strict=True)]
+
+    return [b.fadd(one, other) for one, other in zip(pair(0), pair(2), strict=True)]
+
+
+def _emit_run(e: _Emitter, product: int, run: _Run) -> None:
+    """One run of leaves, or a fold over equal runs. The latter needs two sets of accumulators, so half the rows."""
+    b = e.builder
+    rows = e.tile.rows
+    half = max(rows // 2, 1)
+
+    def many(h: Any, nothing: list[Any]) -> list[Any]:
+        first_row = b.mul(h, _i64(half))
+
+        def item(i: Any, totals: list[Any]) -> list[Any]:
+            base = b.add(run.base, b.mul(i, run.s_items))
+            fresh = [e.constant(-0.0)] * len(totals)
+            sums = _emit_leaves(e, product, run, base, first_row, half, fresh)
+            return [b.fadd(total, value) for total, value in zip(totals, sums, strict=True)]
+
+        _emit_end(e, run, first_row, half, e.loop(run.n_items, _emit_start(e, run, first_row, half), item))
+        return nothing
+
+    def quad(h: Any, nothing: list[Any]) -> list[Any]:
+        first_row = b.mul(h, _i64(half))
+        _emit_end(e, run, first_row, half, _emit_quad(e, product, run, first_row, half))
+        return nothing
+
+    with b.if_else(b.icmp_signed("==", run.n_items, _i64(1))) as (one, several):
+        with one:
+            values = _emit_start(e, run, _i64(0), rows)
+            values = _emit_leaves(e, product, run, run.base, _i64(0), rows, values)
+            _emit_end(e, run, _i64(0), rows, values)
+        with several:
+            if product and rows > 1:
+                # The bottom of a pairwise tree, where there is little to do for an instruction.
+                wanted = ((run.n_items, 2), (run.s_items, 2), (run.n_outer, 1), (run.n_inner, 2), (run.s_inner, 1),
+                          (run.start, START_FIRST), (run.leaf_stride, rows))  # fmt: skip
+                is_quad = _i64(1)
+                for value, expected in wanted:
+                    is_quad = b.and_(is_quad, b.zext(b.icmp_signed("==", value, _i64(expected)), ir.IntType(64)))
+                with b.if_else(b.icmp_signed("==", is_quad, _i64(1))) as (four, general):
+                    with four:
+                        e.loop(_i64(rows // half), [], quad)
+                    with general:
+                        e.loop(_i64(rows // half), [], many)
+            else:
+                e.loop(_i64(rows // half), [], many)
 
 
 # What a leaf is.
@@ -235,23 +300,25 @@ SUM, SEPARATE, FUSED = 0, 1, 2
 
 @intrinsic
 def run_tile(
-    typingctx: Any, kind: Any, product: Any, left: Any, left_offset: Any, right: Any, right_offset: Any,
-    registers: Any, dst: Any, start: Any, end: Any, base: Any, n_outer: Any, s_outer: Any,
+    typingctx: Any, kind: Any, product: Any, left: Any, left_offset: Any, row_stride: Any,
+    leaf_stride: Any, right: Any, registers: Any, dst: Any, start: Any, end: Any, base: Any, n_items: Any, s_items: Any, n_outer: Any, s_outer: Any,
     n_inner: Any, s_inner: Any,
 ) -> Any:  # fmt: skip
-    """Fold one run of leaves into a register of the tile; `kind` and `product` are compile-time constants."""
+    """Fold a run of leaves, or `n_items` equal runs, into a register of the tile.
+
+    `kind` (by its type) and `product` (SUM, SEPARATE or FUSED) are compile-time constants.
+    """
     del typingctx
     if not (isinstance(kind, types.UniTuple) and isinstance(product, types.IntegerLiteral)):
         return None
     i64 = types.int64
-    signature = types.void(kind, product, left, i64, right, i64, registers, i64, i64, i64, i64, i64, i64, i64, i64)
+    signature = types.void(kind, product, left, i64, i64, i64, right, registers, *[i64] * 10)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        element, itemsize = _element(sig.args[6])
+        element, itemsize = _element(sig.args[7])
         emitter = _Emitter(builder, TILES[itemsize][kind.count - 1], element, itemsize)
-        arrays = tuple(_data(context, builder, sig.args[p], args[p]) for p in (2, 4, 6))
-        numbers = (args[3], args[5], *args[7:])
-        _emit_run(emitter, product.literal_value, arrays, numbers)
+        arrays = (_data(context, builder, sig.args[p], args[p]) for p in (2, 6, 7))
+        _emit_run(emitter, product.literal_value, _Run(*arrays, *args[3:6], *args[8:]))
         return context.get_dummy_value()
 
     return signature, codegen
@@ -268,9 +335,9 @@ def add_tile(typingctx: Any, kind: Any, registers: Any, dst: Any, src: Any) -> A
         element, itemsize = _element(sig.args[1])
         e = _Emitter(builder, TILES[itemsize][kind.count - 1], element, itemsize)
         data = _data(context, builder, sig.args[1], args[1])
-        for cell in e.cells():
-            at = e.register_index(args[2], cell)
-            other = e.load(data, e.register_index(args[3], cell))
+        for cell in e.cells(e.tile.rows):
+            at = e.register_index(args[2], _i64(0), cell)
+            other = e.load(data, e.register_index(args[3], _i64(0), cell))
             e.store(builder.fadd(e.load(data, at), other), data, at)
         return context.get_dummy_value()
 
