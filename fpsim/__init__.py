@@ -33,14 +33,20 @@ _HOME = {
     "round_to": "formats",
     "Strategy": "strategies",
     "strategy": "strategies",
+    "Explanation": "explanation",
+    "explain": "explanation",
     "cumsum": "emulation",
     "dot": "emulation",
     "matmul": "emulation",
     "mean": "emulation",
     "norm": "emulation",
     "sum": "emulation",
+    "Law": "laws",
+    "law": "laws",
+    "Prediction": "prediction",
+    "predict": "prediction",
 }
-_MODULES = frozenset({"exact"})
+_MODULES = frozenset({"bounds", "exact"})
 
 __all__ = ["__version__", *sorted(_HOME), *sorted(_MODULES)]
 

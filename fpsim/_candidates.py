@@ -1,0 +1,187 @@
+"""The strategies that an explanation tries: what real libraries and simple programs do, simplest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fpsim.formats import FLOAT32, FLOAT64, Format
+
+#: (K-block, multiple that a rest is cut to) of blocked matrix products, as OpenBLAS cuts its inner dimension:
+#: `driver/level3/level3.c` with the parameters of its AVX-512 and AVX2 kernels, and `level3_thread.c` (no multiple).
+_K_BLOCKS = ((448, 16), (448, 1), (320, 8), (320, 1), (384, 8), (256, 8), (512, 8))
+_POWERS = tuple(2**i for i in range(1, 11))
+_CHUNKS = tuple(sorted({*_POWERS[1:], *(m * 2**i for m in (3, 5, 7) for i in range(2, 8)), 100, 1000}))
+#: Operand formats below float32, with the rounding modes that hardware and libraries use to get there.
+OPERANDS = (
+    ("tf32", "nearest-even"), ("tf32", "nearest-away"), ("tf32", "toward-zero"), ("bfloat16", "nearest-even"),
+    ("bfloat16", "toward-zero"), ("float16", "nearest-even"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A strategy to try.
+
+    Attributes
+    ----------
+    order, settings : str
+        The parts of the strategy text.
+    rank : int
+        Smaller is simpler, and more often what a library does.
+    reduced : bool
+        It rounds operands below their own format, or accumulates below float32.
+    """
+
+    order: str
+    settings: str = ""
+    rank: int = 0
+    reduced: bool = False
+
+    @property
+    def text(self) -> str:
+        """The strategy text."""
+        return self.order + self.settings
+
+
+def _odd(k: int) -> int:
+    """1 for parameters that are not powers of two: fewer programs use those."""
+    return int(k & (k - 1) != 0)
+
+
+def orders(n: int, /, *, op: str = "matmul") -> list[tuple[str, int]]:
+    """Return (order text, rank) for n terms, each text once; rules that would only repeat ``serial`` are left out."""
+    found: dict[str, int] = {}
+    for text, rank in _all_orders(n, op):
+        if rank < found.get(text, 10**6):
+            found[text] = rank
+    return sorted(found.items(), key=lambda pair: (pair[1], len(pair[0]), pair[0]))
+
+
+def _all_orders(n: int, op: str) -> Iterator[tuple[str, int]]:
+    yield "serial", 0
+    if n < 3:
+        return
+    yield "numpy_sum", 2 if op in ("sum", "mean") else 8
+    yield "pairwise", 2
+    yield "reverse", 6
+    yield "fold", 6
+    for base in _POWERS:
+        if base < n:
+            yield f"pairwise({base})", 8
+    yield from _lanes(n)
+    yield from _cuts(n)
+    yield from _interleaved(n)
+    for levels, step in ((2, 16), (3, 16), (4, 16), (4, 32), (2, 32), (2, 64), (2, 128)):
+        if step < n:
+            yield f"cascade({levels}, {step})", 14
+    if op in ("sum", "mean"):
+        yield from _grids(n)
+
+
+def _lanes(n: int) -> Iterator[tuple[str, int]]:
+    for k in (*range(2, 65), 128, 256, 512, 1024):
+        if k >= n:
+            break
+        plain = not _odd(k)
+        combines = ("", ", combine=pairwise", ", combine=fold") if plain else ("", ", combine=pairwise")
+        tails = ("", ", tail=after", ", tail=lane0") if plain and n % k and k <= 64 else ("",)
+        for combine in combines if k > 2 else ("",):
+            for tail in tails:
+                yield f"lanes({k}{combine}{tail})", 4 + 2 * bool(combine) + 4 * bool(tail) + 6 * _odd(k)
+
+
+def _cuts(n: int) -> Iterator[tuple[str, int]]:
+    sizes = set()
+    for parts in range(2, 65):
+        size = -(-n // parts)
+        if parts < n and size not in sizes:
+            sizes.add(size)
+            for combine in ("", ", combine=pairwise", ", combine=fold") if not _odd(parts) and parts > 2 else ("",):
+                yield f"split_k({parts}{combine})", 4 + 2 * bool(combine) + 4 * _odd(parts)
+        if parts < n and n % parts:
+            yield f"split({parts})", 6 + 4 * _odd(parts)
+            if not _odd(parts) and parts > 2:
+                yield f"split({parts}, combine=pairwise)", 8
+    for size in _CHUNKS:
+        if size < n:
+            yield f"chunks({size})", 4 + 4 * _odd(size)
+            if not _odd(size):
+                yield f"chunks({size}, combine=pairwise)", 6
+                yield f"chunks({size}, lanes(8, combine=pairwise))", 10
+                yield f"chunks({size}, pairwise)", 10
+    for block, multiple in _K_BLOCKS:
+        sizes_listed = k_blocks(n, block, multiple)
+        if 1 < len(sizes_listed) <= 64 and len(set(sizes_listed[:-1])) > 1:
+            yield f"chunks([{', '.join(map(str, sizes_listed))}])", 5
+
+
+def k_blocks(n: int, block: int, multiple: int, /) -> list[int]:
+    """Return how a blocked product cuts n terms: whole blocks, and what is left of less than two in two halves."""
+    sizes = []
+    while n:
+        if n >= 2 * block:
+            size = block
+        elif n > block:
+            size = -(-(n // 2 if multiple > 1 else (n + 1) // 2) // multiple) * multiple
+        else:
+            size = n
+        sizes.append(size)
+        n -= size
+    return sizes
+
+
+def _interleaved(n: int) -> Iterator[tuple[str, int]]:
+    for parts in range(2, 17):
+        for block in (2, 4, 8, 16, 32):
+            if (parts - 1) * block < n:
+                rank = 8 + 2 * _odd(parts)
+                yield f"interleaved({parts}, block={block})", rank
+                if not _odd(parts) and parts > 2:
+                    yield f"interleaved({parts}, block={block}, combine=pairwise)", rank + 4
+                    yield f"interleaved({parts}, block={block}, combine=fold)", rank + 4
+
+
+def _grids(n: int) -> Iterator[tuple[str, int]]:
+    for threads in (32, 64, 128, 256, 512, 1024):
+        if threads > 2 * n:
+            break
+        enough = -(-n // threads)
+        for blocks in sorted({1, 2, 4, 8, 16, 32, 64, 128, 132, 256, 512, 1024, enough, -(-enough // 2)}):
+            if blocks > enough or blocks > 4096:
+                continue
+            for combine in ("", ", combine=fold") if blocks > 2 else ("",):
+                yield f"grid({blocks}, {threads}{combine})", 12 + 2 * bool(combine)
+            if enough >= 4 * blocks:
+                yield f"grid({blocks}, {threads}, 4, combine=fold)", 16
+
+
+def short_orders(n: int, /, *, op: str = "matmul") -> list[tuple[str, int]]:
+    """Return the likeliest orders, for arithmetic that is itself unusual."""
+    return [(text, rank) for text, rank in orders(n, op=op) if rank <= 6 and "tail" not in text]
+
+
+def plain_settings(data: Format, result: Format, op: str, /) -> list[tuple[str, int, bool]]:
+    """Return (settings, rank, reduced) of the usual arithmetic for operands `data` and results `result`."""
+    product = op not in ("sum", "mean", "cumsum")
+    fma = [("", 0), ("+fma", 1)] if product else [("", 0)]
+    if result == FLOAT64:
+        return [(f"{text}+acc(float64)", rank, False) for text, rank in fma]
+    if result == FLOAT32:
+        return [(text, rank, FLOAT64 in (data,)) for text, rank in fma]
+    return [(f"{text}+output({result})", rank, False) for text, rank in fma]
+
+
+def other_settings(data: Format, result: Format, op: str, /) -> list[tuple[str, int, bool]]:
+    """Return (settings, rank, reduced) of less usual arithmetic: other accumulators and compensation."""
+    product = op not in ("sum", "mean", "cumsum")
+    found: list[tuple[str, int, bool]] = []
+    if result == FLOAT32:
+        found += [(f"+acc({form})", 30, True) for form in ("float16", "bfloat16")]
+    elif result != FLOAT64:
+        found += [(f"+acc({result})", 10, result != data or data.precision < FLOAT32.precision)]
+        found += [(f"+fma+acc({result})", 12, True)] if product else []
+    wide = "+acc(float64)" if result == FLOAT64 else ""
+    tail = "" if result in (FLOAT32, FLOAT64) else f"+output({result})"
+    found += [(f"{wide}+{name}{tail}", 20, False) for name in ("kahan", "neumaier", *(("dot2",) if product else ()))]
+    return found

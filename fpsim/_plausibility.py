@@ -1,0 +1,243 @@
+"""Whether errors are of a size that rounding can give, and where they are not."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpsim._candidates import OPERANDS
+from fpsim._observed_operation import Operation, accumulator
+from fpsim.formats import Format
+
+if TYPE_CHECKING:
+    from fpsim._exact_values import Exact
+
+Doubles = NDArray[np.float64]
+#: Probability that rounding alone exceeds the statistical limit somewhere.
+DOUBT = 1e-3
+_WORST = 16  # outputs with the largest errors that are looked at one by one
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """The size of one side's errors.
+
+    Attributes
+    ----------
+    beyond : bool array of the result's shape
+        Outputs whose error no order of correctly rounded operations can give.
+    bound_ratio : float
+        Largest error divided by the worst-case bound of its output; infinite where the bound is zero.
+    rms_ratio, max_ratio : float
+        Errors divided by the statistical size of the rounding of one long chain: root mean square over sampled outputs,
+        and largest.
+    limit : float
+        What `max_ratio` may be for as many outputs as there are.
+    rms_limit : float
+        What `rms_ratio` may be.
+    """
+
+    beyond: NDArray[np.bool] = field(repr=False)
+    bound_ratio: float
+    rms_ratio: float
+    max_ratio: float
+    limit: float
+    rms_limit: float
+
+    @property
+    def is_within_bound(self) -> bool:
+        """Whether every error lies within the worst-case bound."""
+        return not self.beyond.any()
+
+    @property
+    def has_rounding_size(self) -> bool:
+        """Whether the errors are within the bound and as large as rounding makes them."""
+        return self.is_within_bound and self.max_ratio <= self.limit and self.rms_ratio <= self.rms_limit
+
+
+def worst_case(operation: Operation, reference: Exact, result: Format, /) -> Doubles:
+    """Return the bound on the absolute error of each output that holds for every order, with or without FMA.
+
+    Notes
+    -----
+    (n-1) u sum(abs(x)) for sums (Jeannerod & Rump 2018, theorem 4.1), n u sum(abs(a*b)) for products (theorem 4.2),
+    u = 2**-p of the accumulator, and half of its smallest subnormal for each product; plus the rounding of operands
+    wider than the accumulator, and of the result where that is narrower. Zero where every partial sum is exact.
+    """
+    form = accumulator(operation.data, result)
+    unit = 2.0**-form.precision
+    magnitude = np.asarray(reference.magnitude, np.float64)
+    product = operation.op != "sum"
+    roundings = operation.n if product else operation.n - 1
+    tiny = math.ldexp(0.5, form.emin - form.precision + 1)
+    with np.errstate(all="ignore"):
+        bound = roundings * unit * magnitude + (operation.n * (1 + operation.n * unit) * tiny if product else 0.0)
+        if operation.data.precision > form.precision:
+            bound = bound + (2 if product else 1) * unit * (1 + 2 * operation.n * unit) * magnitude
+        else:
+            bound = np.where(operation.exact_in(form, magnitude), 0.0, bound)
+        if result.precision < form.precision or result.emin > form.emin:
+            bound = bound + (np.abs(reference.round("float64")) + bound) * 2.0**-result.precision
+            bound = bound + math.ldexp(0.5, result.emin - result.precision + 1)
+    return np.asarray(bound)
+
+
+def chain_size(operation: Operation, terms: Doubles, result: Format) -> Doubles:
+    """Return the statistical size of the rounding error of outputs, from their exact terms (outputs, n).
+
+    Notes
+    -----
+    The square root of the sum of ulp**2/12 over the roundings of one running sum, forwards or backwards, whichever is
+    larger: the error of a rounding is taken as uniform over an ulp. Trees and several accumulators round smaller
+    partial sums, so that this is an upper limit for the orders in use, not for all orders that there are.
+    """
+    form = accumulator(operation.data, result)
+    with np.errstate(all="ignore"):
+        partial = np.cumsum(terms, axis=1)
+        forward = np.sum(_ulp(partial[:, 1:], form) ** 2, axis=1)
+        rest = partial[:, -1:] - partial[:, :-1]
+        backward = np.sum(_ulp(rest[:, :-1], form) ** 2, axis=1) + _ulp(partial[:, -1], form) ** 2 * (terms.shape[1] > 1)
+        variance = np.maximum(forward, backward)
+        if operation.op != "sum":
+            variance = variance + np.sum(_ulp(terms, form) ** 2, axis=1)
+        if result.precision < form.precision:
+            variance = variance + _ulp(partial[:, -1], result) ** 2
+        if operation.data.precision > form.precision:
+            variance = variance + 2 * np.sum(_ulp(terms, form) ** 2, axis=1)
+    return np.sqrt(variance / 12)
+
+
+def judge(
+    operation: Operation,
+    bound: Doubles,
+    values: NDArray[Any],
+    reference: Exact,
+    result: Format,
+    sampled: NDArray[np.int64],
+) -> Judgement:
+    """Return how large the errors of one side are, beside what rounding gives."""
+    error = np.abs(np.asarray(reference.error(values), np.float64))
+    beyond = _beyond(error, bound, values, reference, result)
+    flat_error, flat_bound = error.reshape(-1), bound.reshape(-1)
+    usable = np.isfinite(flat_error)
+    with np.errstate(all="ignore"):
+        ratio = np.where(flat_error == 0, 0.0, flat_error / flat_bound)
+        ratio = np.where(usable, ratio, 0.0)
+    order = np.argsort(ratio)[::-1][:_WORST]
+    sampled = sampled[usable[sampled]]
+    limit = math.sqrt(2 * math.log(2 * max(operation.size, 1) / DOUBT))
+    rms_limit = 1 + 3 / math.sqrt(2 * max(len(sampled), 1))
+    room = max(1, 4_000_000 // max(operation.n, 1))
+    worst = _ratios(operation, flat_error, order[:room], result)
+    typical = _ratios(operation, flat_error, sampled, result)
+    everything = np.concatenate([worst, typical, np.zeros(1)])
+    rms = math.sqrt(float(np.mean(typical**2))) if len(typical) else 0.0
+    return Judgement(beyond, float(ratio.max(initial=0.0)), rms, float(everything.max()), limit, rms_limit)
+
+
+def _ratios(operation: Operation, error: Doubles, outputs: NDArray[np.int64], result: Format) -> Doubles:
+    if not len(outputs):
+        return np.zeros(0)
+    size = chain_size(operation, operation.terms(outputs), result)
+    with np.errstate(all="ignore"):
+        return np.where(error[outputs] == 0, 0.0, error[outputs] / size)
+
+
+def _beyond(
+    error: Doubles, bound: Doubles, values: NDArray[Any], reference: Exact, result: Format
+) -> NDArray[np.bool]:
+    """Tell which outputs rounding cannot explain, infinities and NaN among them."""
+    exact = np.asarray(reference.round("float64"))
+    observed = np.asarray(values, np.float64)
+    special = ~np.isfinite(exact)
+    same = np.where(np.isnan(exact), np.isnan(observed), observed == exact)
+    with np.errstate(all="ignore"):
+        may_overflow = np.asarray(reference.magnitude) * 1.01 >= result.max
+        finite = np.isfinite(observed)
+        wrong = np.where(finite, error > bound * (1 + 1e-12), ~may_overflow)
+        # An infinity or NaN among the terms may turn into the other only where partial sums overflow.
+        return np.where(special, ~same & ~(may_overflow & np.isnan(observed)), wrong)
+
+
+def _ulp(values: Doubles, form: Format) -> Doubles:
+    exponent = np.frexp(values)[1] - 1
+    return np.ldexp(1.0, np.maximum(exponent, form.emin) - form.precision + 1)
+
+
+def operands_that_fit(
+    operation: Operation, values: NDArray[Any], reference: Exact, result: Format, sampled: NDArray[np.int64]
+) -> tuple[str, float] | None:
+    """Return the reduced format of operands that makes most of the error vanish, and by which factor; else None.
+
+    Only a strong effect counts: at least 4 on 8 or more outputs, at least 16 on fewer.
+    """
+    error = np.abs(np.asarray(reference.error(values), np.float64)).reshape(-1)[sampled]
+    sampled = sampled[np.isfinite(error)]
+    error = error[np.isfinite(error)]
+    if not len(sampled):
+        return None
+    observed = np.asarray(values, np.float64).reshape(-1)[sampled]
+    best: tuple[float, str] | None = None
+    for name, mode in OPERANDS:
+        rounded = operation.rounded(name, mode)
+        if rounded is None:
+            continue
+        with np.errstate(all="ignore"):
+            left = np.abs(observed - rounded.terms(sampled).sum(axis=1))
+        if np.isfinite(left).all() and (best is None or _rms(left) < best[0]):
+            best = _rms(left), f"operands({name}{'' if mode == 'nearest-even' else ', ' + mode.replace('-', '_')})"
+    if best is None:
+        return None
+    floor = _rms(_ulp(observed, result)) / math.sqrt(12)
+    factor = _rms(error) / max(best[0], floor)
+    return (best[1], factor) if factor >= (4 if len(sampled) >= 8 else 16) else None
+
+
+def _rms(values: Doubles) -> float:
+    return math.sqrt(float(np.mean(values**2)))
+
+
+def pattern(wrong: NDArray[np.bool], /) -> str:
+    """Return in words which elements of an array are marked."""
+    count, total = int(wrong.sum()), wrong.size
+    if count == 0:
+        return "none"
+    if count == total:
+        return "every element" if total > 1 else "the only element"
+    places = np.argwhere(wrong)
+    if count == 1:
+        return f"one element, at {_place(places[0])}"
+    low, high = places.min(axis=0), places.max(axis=0)
+    inside = int(np.prod(high - low + 1))
+    if wrong.ndim == 1 and count > 2:
+        steps = np.unique(np.diff(places[:, 0]))
+        if len(steps) == 1 and steps[0] > 1:
+            return f"every {steps[0]}th element from {low[0]} to {high[0]}"
+    if count >= 0.9 * inside and inside < total:
+        parts = [f"{_axis_name(axis, wrong.ndim)} {_span(a, b)}" for axis, (a, b) in enumerate(zip(low, high, strict=True))
+                 if b - a + 1 < wrong.shape[axis]]  # fmt: skip
+        return f"{count} elements, filling {', '.join(parts)}"
+    if wrong.ndim == 2:
+        rows, columns = np.unique(places[:, 0]), np.unique(places[:, 1])
+        if len(rows) <= max(1, wrong.shape[0] // 10) or len(columns) <= max(1, wrong.shape[1] // 10):
+            few, name = (rows, "rows") if len(rows) <= len(columns) else (columns, "columns")
+            listed = ", ".join(map(str, few[:6])) + (", ..." if len(few) > 6 else "")
+            return f"{count} elements, all in {name} {listed}"
+    return f"{count} of {total} elements, scattered; the first at {_place(places[0])}"
+
+
+def _axis_name(axis: int, ndim: int) -> str:
+    return {(0, 2): "rows", (1, 2): "columns", (0, 1): "elements"}.get((axis, ndim), f"axis {axis}")
+
+
+def _span(first: Any, last: Any) -> str:
+    return f"{first}" if first == last else f"{first} to {last}"
+
+
+def _place(index: Any) -> str:
+    numbers = [int(i) for i in index]
+    return f"[{', '.join(map(str, numbers))}]"
