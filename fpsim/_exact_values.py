@@ -160,8 +160,9 @@ class Exact:
         for index, (m, e) in pairs.extremes.items():
             rounded[index] = _round_integer(m, e, form, mode)
         if not form.subnormals:
-            for index in np.flatnonzero((np.abs(pairs.high) < 2.0**-1000) & (pairs.low != 0)):
-                rounded[index] = _round_integer(*self._digits.integer(int(index)), form, mode)
+            small = (np.abs(pairs.high) < 2.0**-1000) & (pairs.low != 0)
+            for place in np.flatnonzero(small).tolist():
+                rounded[place] = _round_integer(*self._digits.integer(place), form, mode)
         return rounded.astype(_storage(form)).reshape(self.shape)[()]
 
     def to_mpmath(self) -> Any:
@@ -320,7 +321,7 @@ class Exact:
             shape = np.broadcast_shapes(result.shape, self.shape)
         except ValueError:
             shape = ()
-        if shape != self.shape and shape != result.shape:
+        if shape not in (self.shape, result.shape):
             message = f"result has shape {result.shape}, the exact one has {self.shape}"
             raise InputError(message)
         pairs = self._pairs
@@ -373,7 +374,8 @@ def _fraction_to_double(value: Fraction) -> float:
 
 def _storage(form: Format) -> type[np.floating[Any]]:
     if form.overflow == "infinity" and form in (FLOAT16, FLOAT32, FLOAT64):
-        return {11: np.float16, 24: np.float32, 53: np.float64}[form.precision]
+        native: dict[int, type[np.floating[Any]]] = {11: np.float16, 24: np.float32, 53: np.float64}
+        return native[form.precision]
     return np.float32 if FLOAT32.includes(form) else np.float64
 
 
@@ -387,10 +389,8 @@ def _split(numbers: Digits) -> Pairs:
     if numbers.special is not None:
         special = (numbers.special != 0) | np.signbit(numbers.special)
         high[special], low[special] = numbers.special[special], 0.0
-        for index in np.flatnonzero(special):
-            extremes.pop(int(index), None)
+        for place in np.flatnonzero(special).tolist():
+            extremes.pop(place, None)
     for index, (m, e) in extremes.items():
         high[index], low[index] = as_double(m, e), 0.0
     return Pairs(high, low, state, extremes)
-
-

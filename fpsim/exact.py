@@ -121,7 +121,7 @@ def sum(x: Any, /, *, axis: int | tuple[int, ...] | None = None) -> Exact:
     >>> float(s), s.error(np.float32(0)), f"{s.condition:.1e}"
     (1.0, np.float64(-1.0), '2.0e+30')
     """
-    from fpsim.kernels import exact as kernels
+    from fpsim.kernels import exact_sums as kernels
 
     given, _ = as_floats(x, name="x")
     values, shape = _axis_last(_wide(given), axis)
@@ -217,7 +217,7 @@ def _dots(x: NDArray[Any], y: NDArray[Any]) -> Digits:
 def _add_dots(
     x: NDArray[Any], y: NDArray[Any], digits: NDArray[np.int64], met: NDArray[np.uint8], low: int, *, pairs: bool
 ) -> None:
-    from fpsim.kernels import exact as kernels
+    from fpsim.kernels import exact_sums as kernels
 
     if x.dtype == np.float32:
         kernels.add_short_dots(x, y, x.view(np.int32), y.view(np.int32), digits, met, low, pairs)
@@ -261,7 +261,9 @@ def matmul(a: Any, b: Any, /) -> Exact:
     left = x[None, :] if x.ndim == 1 else x
     right = y[:, None] if y.ndim == 1 else y
     if left.shape[-1] != right.shape[-2]:
-        message = f"the shapes {x.shape} and {y.shape} do not multiply: {left.shape[-1]} terms against {right.shape[-2]}"
+        message = (
+            f"the shapes {x.shape} and {y.shape} do not multiply: {left.shape[-1]} terms against {right.shape[-2]}"
+        )
         raise InputError(message)
     try:
         batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
@@ -280,14 +282,22 @@ def matmul(a: Any, b: Any, /) -> Exact:
     )
 
 
-def _scaled(values: NDArray[Any], axis: int) -> tuple[Floats, NDArray[np.int64]]:
-    """Scale along an axis by powers of two to magnitudes below 1 (1/2 for float64); return the exponents taken out."""
+def _scaled(values: NDArray[Any], axis: int) -> tuple[Floats, NDArray[np.int64], int]:
+    """Scale along an axis by powers of two to magnitudes below 1 (1/2 for float64).
+
+    Return the scaled values, the exponents taken out, and the exponent of the lowest bit: below `_LOWEST` where the
+    scaled values would not be exact.
+    """
+    from fpsim.kernels import exact_product as kernels
+
     largest = np.max(np.abs(values), axis=axis, keepdims=True, initial=0.0)
     exponent = np.frexp(largest)[1].astype(np.int64) + (values.dtype == np.float64)
     half = -exponent // 2  # in two steps: the power itself may leave float64
     with np.errstate(under="ignore"):
         scaled = values * np.ldexp(1.0, half) * np.ldexp(1.0, -exponent - half)
-    return scaled, np.squeeze(exponent, axis)
+    scaled = np.ascontiguousarray(scaled)
+    lost = np.count_nonzero(scaled) < np.count_nonzero(values)
+    return scaled, np.squeeze(exponent, axis), _LOWEST - 1 if lost else kernels.lowest_bit(scaled.reshape(-1))
 
 
 def _halves(x: Floats, y: Floats) -> tuple[Floats, Floats]:
@@ -309,26 +319,26 @@ def _halves(x: Floats, y: Floats) -> tuple[Floats, Floats]:
 def _products(left: NDArray[Any], right: NDArray[Any]) -> Digits:
     """Exact products of batches of matrices, (batch, m, k) and (batch, k, n)."""
     from fpsim.kernels import exact_product as kernels
+    from fpsim.kernels.exact import FOLD
 
     x, y = left, right
     finite = bool(np.isfinite(x).all() and np.isfinite(y).all())
     if not finite:
         x, y = (np.where(np.isfinite(v), v, v.dtype.type(0)) for v in (x, y))
-    (x_scaled, x_exponent), (y_scaled, y_exponent) = _scaled(x, -1), _scaled(y, -2)
-    lowest = [kernels.lowest_bit(v.reshape(-1)) for v in (x_scaled, y_scaled)]
-    if min(lowest) < _LOWEST:
+    x_scaled, x_exponent, x_lowest = _scaled(x, -1)
+    y_scaled, y_exponent, y_lowest = _scaled(y, -2)
+    if min(x_lowest, y_lowest) < _LOWEST:
         digits, exponent, width = _wide_products(x, y)
     else:
-        folds = max(1, -((lowest[0] + lowest[1]) // kernels.FOLD))
-        if x.dtype == np.float64 or y.dtype == np.float64:
+        folds = max(1, -((x_lowest + y_lowest) // FOLD))
+        if np.float64 in (x.dtype, y.dtype):
             x_scaled, y_scaled = _halves(x_scaled, y_scaled)
-        y_scaled = np.ascontiguousarray(y_scaled)
         digits = np.zeros((len(x), x.shape[-2], y.shape[-1], folds + 1), np.int64)
         _over_rows(
             digits, x.shape[-1], lambda i, r: kernels.add_products(x_scaled[i, r], y_scaled[i], digits[i, r], folds)
         )
-        exponent = x_exponent[:, :, None] + y_exponent[:, None, :] - kernels.FOLD * folds
-        width = kernels.FOLD
+        exponent = x_exponent[:, :, None] + y_exponent[:, None, :] - FOLD * folds
+        width = FOLD
     special = _special_products(left, right, digits, finite)
     return Digits(digits.reshape(exponent.size, digits.shape[-1]), exponent.reshape(-1), width, special)
 

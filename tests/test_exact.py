@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 DTYPES = (np.float16, np.float32, np.float64)
 MODES = tuple(mode for mode in ROUNDING_MODES if mode != "stochastic")
+INF, NAN = math.inf, math.nan
 # Wide enough for every sum of products of doubles.
 BITS = 4400
 
@@ -31,7 +32,8 @@ def draw(rng: np.random.Generator, shape: Any, dtype: Any, spread: float) -> NDA
     exponent = np.clip(rng.uniform(-spread, spread, shape), lowest, info.maxexp - 1)
     mantissa = rng.integers(2**52, 2**53, shape) * 2.0**-53 * rng.choice([-1, 1], shape)
     with np.errstate(under="ignore"):
-        return np.ldexp(mantissa * np.exp2(exponent % 1), np.floor(exponent).astype(int)).astype(dtype)
+        values: NDArray[Any] = np.ldexp(mantissa * np.exp2(exponent % 1), np.floor(exponent).astype(int)).astype(dtype)
+    return values
 
 
 def mp_sum(x: Any) -> Any:
@@ -46,7 +48,8 @@ def mp_dot(x: Any, y: Any) -> Any:
 
 def fraction(value: Any) -> Fraction:
     sign, mantissa, exponent, _ = value._mpf_
-    return (-1) ** sign * Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
+    size: Fraction = Fraction(int(mantissa)) * Fraction(2) ** int(exponent)
+    return -size if sign else size
 
 
 def round_fraction(value: Fraction, form: Format, mode: str) -> float:
@@ -103,7 +106,7 @@ def test_massive_cancellation(dtype: Any) -> None:
 
 
 def test_smallest_beside_largest() -> None:
-    x = np.float32([2.0**127, 2.0**-149, -(2.0**127), 1.0])
+    x = np.array([2.0**127, 2.0**-149, -(2.0**127), 1.0], np.float32)
     assert exact.sum(x).to_mpmath() == mp_sum(x)
     assert exact.sum(x).round("float64", mode="up") == 1 + 2.0**-52
     big, small = 1e300, 1e-300
@@ -140,6 +143,40 @@ def test_axes_and_strides(dtype: Any) -> None:
             for index in np.ndindex(shape):
                 values[index] = mp_sum(kept[index])
             assert np.array_equal(np.asarray(got.to_mpmath(), object), values)
+
+
+def test_operands_at_the_ends_of_the_range() -> None:
+    tiny, big = 5e-324, np.finfo(np.float64).max
+    subnormal = tiny * np.arange(1, 60)
+    large = np.nextafter(2.0 ** np.arange(960, 1019), INF)
+    assert exact.dot(subnormal, large).to_mpmath() == mp_dot(subnormal, large)
+    for a, b in (
+        ([[big, tiny], [1.0, 1.0]], np.eye(2)),
+        ([[big, tiny]], [[0.0, 1.0], [tiny, big]]),
+        ([[big, -big]], [[1.0], [1.0]]),
+    ):
+        got = np.asarray(exact.matmul(a, b).to_mpmath())
+        for i, j in np.ndindex(got.shape):
+            assert got[i, j] == mp_dot(np.asarray(a)[i], np.asarray(b)[:, j])
+    single = np.finfo(np.float32)
+    x = np.array([single.smallest_subnormal, single.max, single.smallest_normal] * 900, np.float32)
+    y = np.array([single.max, single.max, single.smallest_subnormal, -1, -single.max] * 540, np.float32)
+    assert exact.dot(x, y).to_mpmath() == mp_dot(x, y)
+    assert exact.sum(x).to_mpmath() == mp_sum(x)
+    assert (
+        exact.dot(np.full(40_000, single.max), np.full(40_000, single.smallest_subnormal)).to_mpmath()
+        == 40_000 * (2**24 - 1) * 2.0**-45
+    )
+
+
+def test_exponent_bins_of_wide_float32_data() -> None:
+    rng = np.random.default_rng(14)
+    x, y = draw(rng, 60_000, np.float32, 130), draw(rng, 60_000, np.float32, 130)
+    assert exact.sum(x).to_mpmath() == mp_sum(x)
+    assert exact.dot(x, y).to_mpmath() == mp_dot(x, y)
+    largest = np.resize(np.array([np.finfo(np.float32).max, 2.0**-149], np.float32), 70_000)
+    assert exact.sum(largest).to_mpmath() == mp_sum(largest)
+    assert exact.dot(largest, largest).to_mpmath() == mp_dot(largest, largest)
 
 
 def test_many_outputs_and_long_strided_terms() -> None:
@@ -208,7 +245,7 @@ def test_matmul_of_doubles_with_all_their_bits() -> None:
 
 def test_mpmath_context_is_left_alone() -> None:
     with mpmath.workprec(20):
-        value = exact.sum(np.float64([1, 2.0**-80])).to_mpmath()
+        value = exact.sum(np.array([1, 2.0**-80], np.float64)).to_mpmath()
         assert mpmath.mp.prec == 20
     with mpmath.workprec(200):
         assert value - 1 == mpmath.mpf(2) ** -80
@@ -216,7 +253,6 @@ def test_mpmath_context_is_left_alone() -> None:
 
 # -- NaN, infinities, signed zeros ------------------------------------------------------------------------------------
 
-INF, NAN = math.inf, math.nan
 SUMS = [
     ([1, NAN, INF], NAN), ([INF, 1, INF], INF), ([-INF, 2], -INF), ([INF, -INF], NAN), ([0.0, -0.0], 0.0), ([-0.0, -0.0], -0.0),
     ([1, -1], 0.0), ([], 0.0), ([-0.0], -0.0), ([-1, -0.0, 1], 0.0),
@@ -230,7 +266,9 @@ DOTS = [
 
 def same(value: Any, expected: float) -> bool:
     value = float(value)
-    return value == expected and math.copysign(1, value) == math.copysign(1, expected) or (value != value and expected != expected)
+    return (value == expected and math.copysign(1, value) == math.copysign(1, expected)) or (
+        math.isnan(value) and math.isnan(expected)
+    )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -292,7 +330,8 @@ def hard_terms(form: Format, rng: np.random.Generator, count: int) -> NDArray[np
     rest = rng.choice([0.0, tiny, -tiny, 1.5 * 2.0**-200, -(2.0**-300)], count)
     shift = rng.choice([0.0, 1.0, -1.0, 0.5, 2.0], count)
     with np.errstate(under="ignore"):
-        return np.stack([base, shift * half, rest], 1) * rng.choice([-1, 1], count)[:, None]
+        terms: NDArray[np.float64] = np.stack([base, shift * half, rest], 1) * rng.choice([-1, 1], count)[:, None]
+    return terms
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
@@ -307,12 +346,19 @@ def test_rounding_of_ties_and_their_neighbours(form: Format) -> None:
         assert np.array_equal(np.signbit(rounded[want == 0]), np.signbit(want[want == 0]))
 
 
-@pytest.mark.parametrize("form", [FLOAT64, FLOAT32, E4M3FN, FLOAT64.without_subnormals(), FORMATS[12]], ids=lambda form: form.name)
+@pytest.mark.parametrize(
+    "form", [FLOAT64, FLOAT32, E4M3FN, FLOAT64.without_subnormals(), FORMATS[12]], ids=lambda form: form.name
+)
 def test_rounding_beyond_the_range_of_doubles(form: Format) -> None:
     rng = np.random.default_rng(2)
-    a, b = (np.ldexp(rng.integers(2**52, 2**53, (400, 2)).astype(float), rng.integers(-590, 480, (400, 1))) for _ in range(2))
+    a, b = (
+        np.ldexp(rng.integers(2**52, 2**53, (400, 2)).astype(float), rng.integers(-590, 480, (400, 1)))
+        for _ in range(2)
+    )
     b[::3] = np.ldexp(rng.choice([1.0, 3.0, -1.0], b[::3].shape), -537)
-    a[::3] = np.ldexp(rng.choice([1.0, -1.0, 2.0**-300], a[::3].shape), rng.choice([-537, -538, -536, -485], (len(a[::3]), 1)))
+    a[::3] = np.ldexp(
+        rng.choice([1.0, -1.0, 2.0**-300], a[::3].shape), rng.choice([-537, -538, -536, -485], (len(a[::3]), 1))
+    )
     got = exact.dot(a, b)
     values = [fraction(mp_dot(x, y)) for x, y in zip(a, b, strict=True)]
     for mode in MODES:
@@ -322,7 +368,13 @@ def test_rounding_beyond_the_range_of_doubles(form: Format) -> None:
 
 def test_rounded_types() -> None:
     s = exact.sum(np.ones((2, 2), np.float32), axis=0)
-    types = {"float16": np.float16, "float32": np.float32, "float64": np.float64, "bfloat16": np.float32, "e4m3fn": np.float32}
+    types = {
+        "float16": np.float16,
+        "float32": np.float32,
+        "float64": np.float64,
+        "bfloat16": np.float32,
+        "e4m3fn": np.float32,
+    }
     for name, dtype in types.items():
         assert s.round(name).dtype == dtype
         assert isinstance(exact.sum([1.0]).round(name), dtype)
@@ -348,7 +400,14 @@ def test_errors_equal_fractions(dtype: Any) -> None:
     truth = [fraction(v) for v in got.to_mpmath()]
     form = {2: FLOAT16, 4: FLOAT32, 8: FLOAT64}[np.dtype(dtype).itemsize]
     near = got.round(form)
-    candidates = (near, np.nextafter(near, dtype(INF)), np.nextafter(near, dtype(0)), x.sum(1), np.zeros(200, dtype), -near)
+    candidates = (
+        near,
+        np.nextafter(near, dtype(INF)),
+        np.nextafter(near, dtype(0)),
+        x.sum(1),
+        np.zeros(200, dtype),
+        -near,
+    )
     for result in candidates:
         error, relative, backward, in_ulps = (
             got.error(result), got.relative_error(result), got.backward_error(result), got.ulp_error(result)
@@ -375,13 +434,13 @@ def test_nearest_result_has_a_correctly_rounded_error() -> None:
 
 
 def test_ulp_is_that_of_the_exact_binade() -> None:
-    just_below = exact.sum(np.float64([1, -(2.0**-100)]))
+    just_below = exact.sum(np.array([1, -(2.0**-100)], np.float64))
     assert just_below.ulp_error(np.float32(1)) == pytest.approx(2.0**-76)
-    assert exact.sum(np.float32([1])).ulp_error(np.float32(1 + 2**-23)) == 1
-    assert exact.sum(np.float32([0])).ulp_error(np.float32(2**-149)) == 1
-    assert exact.sum(np.float64([1])).ulp_error(1 + 2.0**-10, "bfloat16") == 2.0**-3
-    assert exact.sum(np.float64([5e-324])).ulp_error(0.0) == -1
-    assert exact.sum(np.float32([2.0**-126])).ulp_error(np.float32(0), FLOAT32) == -(2.0**23)
+    assert exact.sum(np.array([1], np.float32)).ulp_error(np.float32(1 + 2**-23)) == 1
+    assert exact.sum(np.array([0], np.float32)).ulp_error(np.float32(2**-149)) == 1
+    assert exact.sum(np.array([1], np.float64)).ulp_error(1 + 2.0**-10, "bfloat16") == 2.0**-3
+    assert exact.sum(np.array([5e-324], np.float64)).ulp_error(0.0) == -1
+    assert exact.sum(np.array([2.0**-126], np.float32)).ulp_error(np.float32(0), FLOAT32) == -(2.0**23)
 
 
 def test_errors_of_special_values() -> None:
@@ -418,11 +477,9 @@ def test_magnitude_and_condition() -> None:
 
 
 def test_order_and_grouping_do_not_matter() -> None:
-    hypothesis = pytest.importorskip("hypothesis")
+    hypothesis: Any = pytest.importorskip("hypothesis")
     st = hypothesis.strategies
 
-    @hypothesis.settings(deadline=None, max_examples=80)
-    @hypothesis.given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=40), st.randoms())
     def check(values: list[float], random: Any) -> None:
         shuffled = list(values)
         random.shuffle(shuffled)
@@ -432,11 +489,12 @@ def test_order_and_grouping_do_not_matter() -> None:
         assert exact.dot(values, shuffled).to_mpmath() == exact.dot(shuffled, values).to_mpmath()
         assert exact.sum([*values, *(-v for v in shuffled)]).to_mpmath() == 0
 
-    check()
+    terms = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=40)
+    hypothesis.settings(deadline=None, max_examples=80)(hypothesis.given(terms, st.randoms())(check))()
 
 
 def test_forms() -> None:
-    s = exact.sum(np.float32([1, 2]))
+    s = exact.sum(np.array([1, 2], np.float32))
     assert str(s) == "exact sum of 2 terms: 3.0"
     assert repr(s) == "<exact sum of 2 terms: 3.0>"
     assert s.to_dict() == {"shape": [], "terms": "sum of 2 terms", "value": 3.0, "magnitude": 3.0, "condition": 1.0}

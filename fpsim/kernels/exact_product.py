@@ -7,21 +7,28 @@ The rows of A and the columns of B come scaled by powers of two to magnitudes be
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from fpsim.kernels._jit import kernel
 from fpsim.kernels.exact import FOLD, OTHER, classify, fma, power
 
-# Terms whose folds 63 bits hold, and columns whose sums stay in the first-level cache.
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+# Terms whose folds 63 bits hold; the block of B that stays in the first-level cache is DEPTH x TILE.
 CHUNK = 2048
-TILE = 256
+DEPTH, TILE = 16, 256
 M1, M2, M3, M4 = (1.5 * 2.0 ** (52 - FOLD * (fold + 1)) for fold in range(4))
 
 
 @kernel
-def lowest_bit(x):
+def lowest_bit(x: Array) -> int:
     """Largest e so that all elements of a vector of finite doubles are multiples of 2**e; 2047 when all are zero."""
-    lowest = np.int64(2047)
+    lowest: Any = np.int64(2047)
     for i in range(x.size):
         bits = np.float64(x[i]).view(np.int64)
         field = (bits >> 52) & 2047
@@ -37,82 +44,112 @@ def lowest_bit(x):
 
 
 @kernel
-def _fold_pair(x, y, p, q, s1, s2, s3, s4):
-    """Add the folds of x * p + y * q, with scalars x and y, to s1, s2, ...; those after the last fold are None."""
-    for c in range(s1.size):
-        u = fma(x, p[c], M1)
-        v = fma(y, q[c], M1)
-        s1[c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
-        if s2 is not None:
-            t = fma(x, p[c], M1 - u)
-            w = fma(y, q[c], M1 - v)
+def _fold_pair(
+    x: float,
+    y: float,
+    b: Array,
+    k: int,
+    last: int,
+    j: int,
+    w: int,
+    sums: Array,
+    i: int,
+    two: int | None,
+    three: int | None,
+    four: int | None,
+) -> None:
+    """Add the folds of x * b[k, j:j+w] + y * b[last, j:j+w], with scalars x and y, to the rows of sums[i].
+
+    two, three, four: 0 where there are so many folds, else None, so that each number of folds is its own machine code.
+    No array is sliced: threads would wait for each other's reference counts.
+    """
+    row = np.uint64(i)
+    for c in range(w):
+        column = np.uint64(j + c)
+        p = b[np.uint64(k), column]
+        q = b[np.uint64(last), column]
+        u = fma(x, p, M1)
+        v = fma(y, q, M1)
+        sums[row, 0, c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
+        if two is not None:
+            t = fma(x, p, M1 - u)
+            z = fma(y, q, M1 - v)
             u = t + M2
-            v = w + M2
-            s2[c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
-            if s3 is not None:
+            v = z + M2
+            sums[row, 1, c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
+            if three is not None:
                 t -= u - M2
-                w -= v - M2
+                z -= v - M2
                 u = t + M3
-                v = w + M3
-                s3[c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
-                if s4 is not None:
+                v = z + M3
+                sums[row, 2, c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
+                if four is not None:
                     u = t - (u - M3) + M4
-                    v = w - (v - M3) + M4
-                    s4[c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
+                    v = z - (v - M3) + M4
+                    sums[row, 3, c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
 
 
 @kernel
-def _fold_any(x, p, magic, t, sums):
-    """Add any number of folds of x * p, with a scalar x, to the rows of sums."""
-    for c in range(p.size):
-        t[c] = x * p[c]
+def _fold_any(x: float, b: Array, k: int, j: int, w: int, magic: Array, t: Array, sums: Array, i: int) -> None:
+    """Add any number of folds of x * b[k, j:j+w], with a scalar x, to the rows of sums[i]."""
+    row = np.uint64(i)
+    for c in range(w):
+        t[c] = x * b[np.uint64(k), np.uint64(j + c)]
     for f in range(magic.size):
         m = magic[f]
-        s = sums[f]
-        for c in range(p.size):
+        for c in range(w):
             u = np.float64(t[c] + m)
-            s[c] += u.view(np.int64)
+            sums[row, f, c] += u.view(np.int64)
             t[c] -= u - m
 
 
 @kernel
-def _fold_row(row, b, j, w, magic, t, sums):
-    """Add the folds of the sum over k of row[k] * b[k, j:j+w] to sums (folds, TILE)."""
+def _fold_row(
+    a: Array, b: Array, i: int, start: int, stop: int, j: int, w: int, magic: Array, t: Array, sums: Array
+) -> None:
+    """Add the folds of the sum over start <= k < stop of a[i, k] * b[k, j:j+w] to sums[i]."""
     folds = magic.size
-    n = row.size
     if folds > 4:
-        for k in range(n):
-            _fold_any(row[k], b[k, j : j + w], magic, t[:w], sums)
+        for k in range(start, stop):
+            _fold_any(a[i, k], b, k, j, w, magic, t, sums, i)
         return
-    for k in range(0, n, 2):
-        x = row[k]
-        p = b[k, j : j + w]
-        if k + 1 < n:
-            y = row[k + 1]
-            q = b[k + 1, j : j + w]
-        else:
-            y = 0.0
-            q = p
+    for k in range(start, stop, 2):
+        last = min(k + 1, stop - 1)
+        x = a[i, k]
+        y = a[i, last] if last > k else 0.0
         if folds == 1:
-            _fold_pair(x, y, p, q, sums[0, :w], None, None, None)
+            _fold_pair(x, y, b, k, last, j, w, sums, i, None, None, None)
         elif folds == 2:
-            _fold_pair(x, y, p, q, sums[0, :w], sums[1, :w], None, None)
+            _fold_pair(x, y, b, k, last, j, w, sums, i, 0, None, None)
         elif folds == 3:
-            _fold_pair(x, y, p, q, sums[0, :w], sums[1, :w], sums[2, :w], None)
+            _fold_pair(x, y, b, k, last, j, w, sums, i, 0, 0, None)
         else:
-            _fold_pair(x, y, p, q, sums[0, :w], sums[1, :w], sums[2, :w], sums[3, :w])
+            _fold_pair(x, y, b, k, last, j, w, sums, i, 0, 0, 0)
 
 
 @kernel
-def add_products(a, b, digits, folds):
+def _add_digits(sums: Array, digits: Array) -> None:
+    """Add sums (folds, TILE) to digits (columns, folds + 1)."""
+    folds = sums.shape[0]
+    mask = (np.int64(1) << FOLD) - 1
+    for c in range(digits.shape[0]):
+        carry = np.int64(0)
+        for f in range(folds):
+            d = digits[c, f] + carry + sums[folds - 1 - f, c]
+            digits[c, f] = d & mask
+            carry = d >> FOLD
+        digits[c, folds] += carry
+
+
+@kernel
+def add_products(a: Array, b: Array, digits: Array, folds: int) -> None:
     """Add the product of a (M, K) and b (K, N) to digits (M, N, folds + 1), the least digit first."""
     magic = np.empty(folds)
     for f in range(folds):
         magic[f] = 1.5 * power(52 - FOLD * (f + 1))
     magic_bits = magic.view(np.int64)
-    sums = np.empty((folds, TILE), np.int64)
+    sums = np.empty((a.shape[0], folds, TILE), np.int64)
     t = np.empty(TILE)
-    mask = (np.int64(1) << FOLD) - 1
     for j in range(0, b.shape[1], TILE):
         w = min(TILE, b.shape[1] - j)
         for start in range(0, a.shape[1], CHUNK):
@@ -120,21 +157,17 @@ def add_products(a, b, digits, folds):
             terms = stop - start
             if folds <= 4:
                 terms += terms % 2  # terms are folded in pairs
+            for f in range(folds):
+                sums[:, f] = -terms * magic_bits[f]
+            for k in range(start, stop, DEPTH):
+                for i in range(a.shape[0]):
+                    _fold_row(a, b, i, k, min(k + DEPTH, stop), j, w, magic, t, sums)
             for i in range(a.shape[0]):
-                for f in range(folds):
-                    sums[f, :w] = -terms * magic_bits[f]
-                _fold_row(a[i, start:stop], b[start:stop], j, w, magic, t, sums)
-                for c in range(w):
-                    carry = np.int64(0)
-                    for f in range(folds):
-                        d = digits[i, j + c, f] + carry + sums[folds - 1 - f, c]
-                        digits[i, j + c, f] = d & mask
-                        carry = d >> FOLD
-                    digits[i, j + c, folds] += carry
+                _add_digits(sums[i], digits[i, j : j + w])
 
 
 @kernel
-def classify_products(a, b, zero, finite, met):
+def classify_products(a: Array, b: Array, zero: Array, finite: bool, met: Array) -> None:
     """Say what the terms of each output of a (M, K) times b (K, N) are (see `fpsim.kernels.exact`).
 
     With finite operands only outputs that are zero are looked at.

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from fpsim.kernels._jit import kernel
 from fpsim.kernels.exact import power
 from fpsim.kernels.rounding import NEAREST_AWAY, NEAREST_EVEN, TO_ODD, TOWARD_ZERO, UP
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
 
 # What `split` says of a value: nothing special; it needs integers (its bits leave the range of doubles); it lies midway
 # between two doubles, and `high` is the one nearer to zero.
@@ -14,10 +21,10 @@ PLAIN, EXTREME, TIE = 0, 1, 2
 
 
 @kernel
-def _carry(digits, width, scratch):
+def _carry(digits: Array, width: int, scratch: Array) -> bool:
     """Copy digits into scratch as 0 <= digit < 2**width, of the absolute value; return whether it is negative."""
     mask = (np.int64(1) << width) - 1
-    carry = np.int64(0)
+    carry: Any = np.int64(0)
     n = digits.size
     for k in range(n):
         d = digits[k] + carry
@@ -32,10 +39,10 @@ def _carry(digits, width, scratch):
 
 
 @kernel
-def _negate(scratch, width, bits):
+def _negate(scratch: Array, width: int, bits: int) -> None:
     """Replace the number in the lowest `bits` bits by 2**bits minus it; bits above must be zero, and stay so."""
     mask = (np.int64(1) << width) - 1
-    carry = np.int64(1)
+    carry: Any = np.int64(1)
     k = 0
     while bits > 0:
         if bits < width:
@@ -48,25 +55,27 @@ def _negate(scratch, width, bits):
 
 
 @kernel
-def _top(scratch, width):
+def _log2(digit: int) -> int:
+    """Position of the leading bit of 0 < digit < 2**53."""
+    bits: Any = np.float64(digit).view(np.int64)
+    return int((bits >> 52) - 1023)
+
+
+@kernel
+def _top(scratch: Array, width: int) -> int:
     """Bits up to the leading one: 0 for zero."""
     for k in range(scratch.size - 1, -1, -1):
         if scratch[k]:
-            d = scratch[k]
-            length = 0
-            while d:
-                d >>= 1
-                length += 1
-            return k * width + length
+            return k * width + _log2(scratch[k]) + 1
     return 0
 
 
 @kernel
-def _take(scratch, width, position, count):
+def _take(scratch: Array, width: int, position: int, count: int) -> int:
     """`count` <= 62 bits from bit `position` on, as an integer."""
     k = position // width
     offset = position - k * width
-    value = np.int64(0)
+    value: Any = np.int64(0)
     got = 0
     while got < count and k < scratch.size:
         value |= ((scratch[k] >> offset) & ((np.int64(1) << min(width - offset, count - got)) - 1)) << got
@@ -77,7 +86,7 @@ def _take(scratch, width, position, count):
 
 
 @kernel
-def _any_below(scratch, width, position):
+def _any_below(scratch: Array, width: int, position: int) -> bool:
     """Whether a bit below `position` is set."""
     k = position // width
     for i in range(k):
@@ -88,7 +97,7 @@ def _any_below(scratch, width, position):
 
 
 @kernel
-def _clear_above(scratch, width, position):
+def _clear_above(scratch: Array, width: int, position: int) -> None:
     k = position // width
     rest = position - k * width
     scratch[k] &= (np.int64(1) << rest) - 1
@@ -97,21 +106,16 @@ def _clear_above(scratch, width, position):
 
 
 @kernel
-def _lowest(scratch, width):
+def _lowest(scratch: Array, width: int) -> int:
     """Position of the lowest set bit of a number that is not zero."""
     k = 0
     while scratch[k] == 0:
         k += 1
-    d = scratch[k]
-    position = k * width
-    while d & 1 == 0:
-        d >>= 1
-        position += 1
-    return position
+    return k * width + _log2(scratch[k] & -scratch[k])
 
 
 @kernel
-def _nearest(scratch, width, top):
+def _nearest(scratch: Array, width: int, top: int) -> tuple[int, int, bool, bool]:
     """Round to 53 bits, ties to even: (mantissa, position of its lowest bit, whether away from zero, whether a tie)."""
     position = top - 53
     if position <= 0:
@@ -124,7 +128,7 @@ def _nearest(scratch, width, top):
 
 
 @kernel
-def split(digits, width, exponent, high, low, state):
+def split(digits: Array, width: int, exponent: Array, high: Array, low: Array, state: Array) -> None:
     """Write each value (a row of digits) as high + low: high nearest to it, low nearest to the rest.
 
     digits is (n, L); the other arrays have n elements. high is infinite or inexact where the state is EXTREME.
@@ -160,8 +164,8 @@ def split(digits, width, exponent, high, low, state):
 
 
 @kernel
-def _double(m, e):
-    """m * 2**e for an integer m, where that is a double; e itself may be below -1074."""
+def _double(m: float, e: int) -> float:
+    """M * 2**e for an integer m, where that is a double; e itself may be below -1074."""
     while e < -1074:
         m *= 0.5
         e += 1
@@ -169,15 +173,17 @@ def _double(m, e):
 
 
 @kernel
-def _toward(value, direction):
-    """The double next to a non-zero value, above it if direction is positive, below if it is negative."""
+def _toward(value: float, direction: float) -> float:
+    """Return the double next to a non-zero value, above it if direction is positive, below if negative."""
     bits = np.float64(value).view(np.int64)
-    step = np.int64(1 if (direction > 0) == (bits >= 0) else -1)
+    step: Any = np.int64(1 if (direction > 0) == (bits >= 0) else -1)
     return np.int64(bits + step).view(np.float64)
 
 
 @kernel
-def stand_in(high, low, state, out, precision, emin, subnormals, mode):
+def stand_in(
+    high: Array, low: Array, state: Array, out: Array, precision: int, emin: int, subnormals: bool, mode: int
+) -> None:
     """Write to `out` the double that rounds to a format as the exact value high + low does, in the same mode.
 
     Where the format drops two or more bits of a double of that magnitude, it is the value rounded to odd. Where it drops
