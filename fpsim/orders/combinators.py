@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fpsim.arithmetic import Arithmetic
 from fpsim.errors import InputError, StrategyError
@@ -352,16 +353,24 @@ class Grid(Order):
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
-        rows = rows_of(items)
-        if len(rows) != 1:
-            message = f"{self} takes the terms themselves: it cannot stand inside another order's partial sums"
-            raise InputError(message)
-        row, n, tile = rows[0], count_items(rows), self.threads * self.items
+        rows, n, tile = rows_of(items), count_items(items), self.threads * self.items
+        scattered = _Scattered(rows) if len(rows) != 1 else None
         totals = []
         for b in range(min(self.blocks, -(-n // tile))):
-            threads = self._threads(builder, row, n, b * tile, arithmetic)
+            if scattered is None:
+                threads = self._threads(builder, rows[0], n, b * tile, arithmetic)
+            else:
+                firsts = range(b * tile, min(b * tile + self.threads, n))
+                parts = [scattered.pick(self._places(first, n)) for first in firsts]
+                threads = joined(builder.fold(part, arithmetic) for part in parts)
             totals.append(self.block.build(builder, threads, arithmetic, width=self.threads))
         return self.combine.build(builder, joined(totals), arithmetic, width=self.blocks)
+
+    def _places(self, first: int, n: int) -> NDArray[np.int64]:
+        """Return the terms of the thread whose first one is `first`."""
+        period = self.blocks * self.threads * self.items
+        places = (np.arange(first, n, period)[:, None] + self.threads * np.arange(self.items)).reshape(-1)
+        return places[places < n]
 
     def _threads(self, builder: Builder, row: Segment, n: int, first: int, arithmetic: Arithmetic) -> Items:
         """Return the sums of the threads of the block that begins at term `first`, equal neighbours as one segment."""
@@ -451,7 +460,7 @@ class Permute(Order):
         if len(self.places) != n:
             message = f"permute lists {len(self.places)} places, but there are {n} terms"
             raise InputError(message)
-        return self.inner.build(builder, _permuted(items, np.array(self.places)), arithmetic, width=width)
+        return self.inner.build(builder, _Scattered(items).pick(np.array(self.places)), arithmetic, width=width)
 
     def arguments(self) -> list[str]:
         return [f"[{', '.join(map(str, self.places))}]", *_parts(self.inner, SERIAL)]
@@ -467,20 +476,26 @@ class Shuffle(Order):
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         places = np.random.default_rng(self.seed).permutation(count_items(items))
-        return self.inner.build(builder, _permuted(items, places), arithmetic, width=width)
+        return self.inner.build(builder, _Scattered(items).pick(places), arithmetic, width=width)
 
     def arguments(self) -> list[str]:
         return [str(self.seed), *_parts(self.inner, SERIAL)]
 
 
-def _permuted(items: Items, places: np.ndarray) -> Items:
-    rows = rows_of(items)
-    bases = np.concatenate([row.base + row.stride * np.arange(row.count) for row in rows])
-    owners = np.repeat(np.arange(len(rows)), [row.count for row in rows])
-    return tuple(
-        Segment(base, 1, 0, item=rows[owner].item)
-        for base, owner in zip(bases[places].tolist(), owners[places].tolist(), strict=True)
-    )
+class _Scattered:
+    """Terms by number, for orders that take them in no regular way."""
+
+    def __init__(self, items: Items) -> None:
+        self._rows = rows_of(items)
+        self._bases = np.concatenate([row.base + row.stride * np.arange(row.count) for row in self._rows])
+        self._owners = np.repeat(np.arange(len(self._rows)), [row.count for row in self._rows])
+
+    def pick(self, places: NDArray[np.int64]) -> Items:
+        """Return the terms with these numbers, in this order."""
+        bases, owners = self._bases[places].tolist(), self._owners[places].tolist()
+        return joined(
+            Segment(base, 1, 0, item=self._rows[owner].item) for base, owner in zip(bases, owners, strict=True)
+        )
 
 
 def _term(builder: Builder, items: Items, arithmetic: Arithmetic) -> Segment:
