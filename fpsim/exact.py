@@ -80,6 +80,13 @@ def _wide(values: NDArray[Any]) -> NDArray[Any]:
     return values.astype(np.float32) if values.dtype == np.float16 else values
 
 
+def _frozen(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a read-only view, so that the kernels are compiled once and not again for read-only input."""
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
 def _row_blocks(values: NDArray[Any], rows: int) -> Iterator[tuple[slice, NDArray[Any]]]:
     """Yield (which rows, contiguous (rows, columns) array), copying only pieces of arrays that are not contiguous."""
     columns = values.shape[1]
@@ -90,7 +97,7 @@ def _row_blocks(values: NDArray[Any], rows: int) -> Iterator[tuple[slice, NDArra
     for r in range(0, rows, tall):
         part = values[r : r + tall]
         for c in range(0, columns, _COPY):
-            yield slice(r, r + tall), np.ascontiguousarray(part[:, c : c + _COPY])
+            yield slice(r, r + tall), _frozen(np.ascontiguousarray(part[:, c : c + _COPY]))
 
 
 def sum(x: Any, /, *, axis: int | tuple[int, ...] | None = None) -> Exact:
@@ -130,7 +137,7 @@ def sum(x: Any, /, *, axis: int | tuple[int, ...] | None = None) -> Exact:
     digits, met = _blank(rows, low, top)
     short = values.dtype == np.float32
     add, bits = (kernels.add_short_sums, np.int32) if short else (kernels.add_long_sums, np.int64)
-    for where, block in _row_blocks(values, rows):
+    for where, block in _row_blocks(_frozen(values), rows):
         add(block, block.view(bits), digits[where], met[where], low)
     return Exact(
         shape,
@@ -219,6 +226,7 @@ def _add_dots(
 ) -> None:
     from fpsim.kernels import exact_sums as kernels
 
+    x, y = _frozen(x), _frozen(y)
     if x.dtype == np.float32:
         kernels.add_short_dots(x, y, x.view(np.int32), y.view(np.int32), digits, met, low, pairs)
     else:
@@ -373,9 +381,8 @@ def _special_products(x: NDArray[Any], y: NDArray[Any], digits: NDArray[np.int64
     met = np.empty(digits.shape[:-1], np.uint8)
     zero = np.logical_not(digits.any(axis=-1))
     for i in range(len(x)):
-        kernels.classify_products(
-            np.ascontiguousarray(x[i], np.float64), np.ascontiguousarray(y[i], np.float64), zero[i], finite, met[i]
-        )
+        a, b = (_frozen(np.ascontiguousarray(v[i], np.float64)) for v in (x, y))
+        kernels.classify_products(a, b, zero[i], finite, met[i])
     return _specials(met.reshape(-1), terms)
 
 

@@ -3,7 +3,7 @@
 A block of terms is folded in float64: with ``M = 1.5 * 2**(52 + cut)`` and ``|t| < 2**(51 + cut)`` the bits of ``t + M``
 are the bits of ``M`` plus the integer nearest to ``t / 2**cut``, so that integer additions sum them without error, and
 ``t - ((t + M) - M)`` is what the next fold, 51 bits lower, has to take. As many folds are done as the block's exponents
-need. The few integers of a block then go to a superaccumulator of 32-bit digits (Kulisch, *Computer Arithmetic and Validity*).
+need. The Ms of neighbouring folds add without error, so the last fold is ``t - ((t + M) - (M + M'))``. The few integers of a block then go to a superaccumulator of 32-bit digits (Kulisch, *Computer Arithmetic and Validity*).
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 FOLD = 51
 DIGIT = 32
+# Bound 2**LARGEST of terms that three folds, counted from the lowest bit, can take without overflow of M.
+LARGEST = 970
 # What a sum has met; OTHER is any term but -0.
 NAN, PLUS_INFINITY, MINUS_INFINITY, OTHER = 1, 2, 4, 8
 
@@ -97,7 +99,7 @@ def _fold1(x: Array, y: Array | None, m1: float) -> int:
 
 
 @kernel
-def _fold2(x: Array, y: Array | None, m1: float, m2: float) -> tuple[int, int]:
+def _fold2(x: Array, y: Array | None, m1: float, m12: float) -> tuple[int, int]:
     a: Any = np.int64(0)
     b: Any = np.int64(0)
     for i in range(x.size):
@@ -106,12 +108,12 @@ def _fold2(x: Array, y: Array | None, m1: float, m2: float) -> tuple[int, int]:
             t = t * np.float64(y[i])
         u = np.float64(t + m1)
         a += u.view(np.int64)
-        b += np.float64(t - (u - m1) + m2).view(np.int64)
+        b += np.float64(t - (u - m12)).view(np.int64)
     return a, b
 
 
 @kernel
-def _fold3(x: Array, y: Array | None, m1: float, m2: float, m3: float) -> tuple[int, int, int]:
+def _fold3(x: Array, y: Array | None, m1: float, m2: float, m23: float) -> tuple[int, int, int]:
     a: Any = np.int64(0)
     b: Any = np.int64(0)
     c: Any = np.int64(0)
@@ -124,7 +126,7 @@ def _fold3(x: Array, y: Array | None, m1: float, m2: float, m3: float) -> tuple[
         t -= u - m1
         u = np.float64(t + m2)
         b += u.view(np.int64)
-        c += np.float64(t - (u - m2) + m3).view(np.int64)
+        c += np.float64(t - (u - m23)).view(np.int64)
     return a, b, c
 
 
@@ -141,22 +143,21 @@ def _peel(x: Array, m1: float) -> int:
 
 @kernel
 def fold_block(x: Array, y: Array | None, digits: Array, base: int, top: int, low: int) -> None:
-    """Add up to 3 * FOLD bits: terms below 2**top that are multiples of 2**low, both within the range of doubles."""
+    """Add terms below 2**top that are multiples of 2**low, at most 3 * FOLD bits; top <= LARGEST, low >= -1074."""
     n = x.size
-    c1 = max(top - FOLD, low)
-    c2 = max(c1 - FOLD, low)
-    c3 = max(c2 - FOLD, low)
-    if c1 == low:
-        put(digits, _fold1(x, y, magic(c1)), n, c1, base)
-    elif c2 == low:
-        a, b = _fold2(x, y, magic(c1), magic(c2))
-        put(digits, a, n, c1, base)
-        put(digits, b, n, c2, base)
+    m1 = magic(low)
+    if top - low <= FOLD:
+        put(digits, _fold1(x, y, m1), n, low, base)
+        return
+    m2 = magic(low + FOLD)
+    if top - low <= 2 * FOLD:
+        b, a = _fold2(x, y, m2, m2 + m1)
     else:
-        a, b, c = _fold3(x, y, magic(c1), magic(c2), magic(c3))
-        put(digits, a, n, c1, base)
-        put(digits, b, n, c2, base)
-        put(digits, c, n, c3, base)
+        m3 = magic(low + 2 * FOLD)
+        c, b, a = _fold3(x, y, m3, m2, m2 + m1)
+        put(digits, c, n, low + 2 * FOLD, base)
+    put(digits, b, n, low + FOLD, base)
+    put(digits, a, n, low, base)
 
 
 @kernel

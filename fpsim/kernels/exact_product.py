@@ -72,20 +72,28 @@ def _fold_pair(
         v = fma(y, q, M1)
         sums[row, 0, c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
         if two is not None:
-            t = fma(x, p, M1 - u)
-            z = fma(y, q, M1 - v)
-            u = t + M2
-            v = z + M2
-            sums[row, 1, c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
-            if three is not None:
-                t -= u - M2
-                z -= v - M2
-                u = t + M3
-                v = z + M3
-                sums[row, 2, c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
-                if four is not None:
-                    u = t - (u - M3) + M4
-                    v = z - (v - M3) + M4
+            if three is None:
+                u = fma(x, p, M1 + M2 - u)
+                v = fma(y, q, M1 + M2 - v)
+                sums[row, 1, c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
+            else:
+                t = fma(x, p, M1 - u)
+                z = fma(y, q, M1 - v)
+                u = t + M2
+                v = z + M2
+                sums[row, 1, c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
+                if four is None:
+                    u = t - (u - (M2 + M3))
+                    v = z - (v - (M2 + M3))
+                    sums[row, 2, c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
+                else:
+                    t -= u - M2
+                    z -= v - M2
+                    u = t + M3
+                    v = z + M3
+                    sums[row, 2, c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
+                    u = t - (u - (M3 + M4))
+                    v = z - (v - (M3 + M4))
                     sums[row, 3, c] += np.float64(u).view(np.int64) + np.float64(v).view(np.int64)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from fpsim.kernels._jit import kernel
 from fpsim.kernels.exact import (
     FOLD,
+    LARGEST,
     OTHER,
     add_integer,
     add_products,
@@ -235,11 +236,11 @@ def _long_product_range(a_bits: Array, b_bits: Array) -> tuple[int, int, int]:
 def _add_long(x: Array, bits: Array, t: Array, digits: Array, base: int) -> int:
     """Add a block of doubles; t is scratch."""
     high, low = _long_range(bits)
-    if high > 2044:
+    top = max(high, 1) - 1022
+    if top > LARGEST:
         return add_terms(x, digits, base)
     if low == 2047:
         return signs(x, None)
-    top = max(high, 1) - 1022
     bottom = max(low, 1) - 1075
     if top - bottom > 3 * FOLD:
         for i in range(x.size):
@@ -251,7 +252,7 @@ def _add_long(x: Array, bits: Array, t: Array, digits: Array, base: int) -> int:
 
 
 @kernel
-def _fold_errors(x: Array, y: Array, m1: float, m2: float, m3: float, m4: float) -> tuple[int, int, int, int]:
+def _fold_errors(x: Array, y: Array, m1: float, m12: float, m3: float, m34: float) -> tuple[int, int, int, int]:
     """Two folds of the rounded products, and two of their errors."""
     a: Any = np.int64(0)
     b: Any = np.int64(0)
@@ -262,10 +263,10 @@ def _fold_errors(x: Array, y: Array, m1: float, m2: float, m3: float, m4: float)
         s = fma(x[i], y[i], -t)
         u = np.float64(t + m1)
         a += u.view(np.int64)
-        b += np.float64(t - (u - m1) + m2).view(np.int64)
+        b += np.float64(t - (u - m12)).view(np.int64)
         u = np.float64(s + m3)
         c += u.view(np.int64)
-        d += np.float64(s - (u - m3) + m4).view(np.int64)
+        d += np.float64(s - (u - m34)).view(np.int64)
     return a, b, c, d
 
 
@@ -276,19 +277,19 @@ def _add_long_products(x: Array, y: Array, x_bits: Array, y_bits: Array, t: Arra
     operand, high, low = _long_product_range(x_bits, y_bits)
     if operand < 2047 and low == 4095:
         return signs(x, y)
-    if operand == 2047 or high > 2044 + 1022 or low < 2150 - 1074:
+    if operand == 2047 or high > 2044 + LARGEST or low < 2150 - 1074:
         return add_products(x, y, digits, base)
     # |rounded product| <= 2**top, a multiple of 2**bottom; the error is below 2**-53 times that, a multiple of
     # 2**(bottom - 52).
     top = high - 2044
     bottom = low - 2098
     if top - bottom <= 2 * FOLD:
-        c1 = max(top - FOLD, bottom)
-        c3 = max(top - 53 - FOLD, bottom - 52)
-        a, b, c, d = _fold_errors(x, y, magic(c1), magic(bottom), magic(c3), magic(bottom - 52))
-        put(digits, a, n, c1, base)
+        m1 = magic(bottom + FOLD)
+        m3 = magic(bottom - 1)
+        a, b, c, d = _fold_errors(x, y, m1, m1 + magic(bottom), m3, m3 + magic(bottom - 52))
+        put(digits, a, n, bottom + FOLD, base)
         put(digits, b, n, bottom, base)
-        put(digits, c, n, c3, base)
+        put(digits, c, n, bottom - 1, base)
         put(digits, d, n, bottom - 52, base)
         return OTHER
     for i in range(n):
