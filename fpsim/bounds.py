@@ -1,0 +1,616 @@
+"""Worst-case bounds of the rounding error of a strategy.
+
+Every function here states one bound, what it assumes, and where it comes from. A bound holds for the order and the
+arithmetic that the emulators run: mixed formats, directed rounding, flush-to-zero and compensation included. Where a
+partial sum might overflow there is no bound, and the answer is infinity.
+
+Notation (Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed. 2002): u is the unit roundoff, s the exact
+sum, A the sum of the magnitudes of the terms. v is the largest relative error of one rounding, with respect to the exact
+value. Sums of log1p(v) along a path are called growth, so that expm1(growth) = (1 + v_1)(1 + v_2)... - 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpsim.arithmetic import Arithmetic, Rounding
+from fpsim.errors import InputError
+from fpsim.formats import FLOAT16, FLOAT32, FLOAT64, Format
+from fpsim.orders import Order
+from fpsim.programs import LEAF, Program
+from fpsim.strategies import Strategy, strategy as as_strategy
+
+Operation = Literal["sum", "dot", "matmul"]
+OPERATIONS: tuple[Operation, ...] = ("sum", "dot", "matmul")
+Floats = NDArray[np.float64]
+
+# The bounds themselves are evaluated in float64; this covers its rounding errors.
+_SLACK = 1.0 + 2.0**-40
+
+
+# --- one rounding -----------------------------------------------------------------------------------------------------
+
+
+def relative_rounding_error(rounding: Rounding, /) -> float:
+    """Return v, the largest relative error of one rounding with respect to the exact value.
+
+    u/(1 + u) to nearest (Jeannerod & Rump, Math. Comp. 87 (2018) 803-819), 2u in any other mode. Assumes that the
+    result is normal and does not overflow.
+    """
+    u = rounding.format.unit_roundoff
+    return u / (1.0 + u) if rounding.mode.startswith("nearest") else 2.0 * u
+
+
+def underflow_error(rounding: Rounding, /, *, flush: bool = False) -> float:
+    """Return the largest absolute error of one rounding whose result is smaller than the smallest normal number.
+
+    Half the smallest subnormal number to nearest, all of it in other modes, and the smallest normal number where
+    subnormal results are flushed to zero.
+    """
+    form = rounding.format
+    if flush or not form.subnormals:
+        return form.smallest_normal
+    return form.smallest_subnormal * (0.5 if rounding.mode.startswith("nearest") else 1.0)
+
+
+# --- formulas ---------------------------------------------------------------------------------------------------------
+
+
+def path_bound(roundings: float, v: float, /) -> float:
+    """Return theta = (1 + v)**roundings - 1, which bounds abs(error)/A for a path of so many roundings.
+
+    Any tree: ``abs(error) <= sum_i theta_(d_i) abs(x_i) <= theta_h A``. It is Wilkinson's gamma_h (Higham 2002,
+    section 4.2) without its restriction h*u < 1, and never larger.
+    """
+    return _expm1(roundings * math.log1p(v))
+
+
+def sum_bound(n: int, v: float, /) -> float:
+    """Return (n - 1) v, which bounds abs(error)/A of a sum of n numbers of the format, in any order.
+
+    To nearest, one format throughout, gradual underflow; no restriction on n. Jeannerod & Rump, Math. Comp. 87 (2018)
+    803-819, theorem 4.1.
+    """
+    return max(n - 1, 0) * v
+
+
+def real_sum_bound(n: int, v: float, /) -> float:
+    """Return v + (n - 1) v (1 + v), which bounds abs(error)/A where the n terms are real numbers, such as products.
+
+    Assumptions as in `sum_bound`. For terms that are rounded first this is theorem 4.2 of Jeannerod & Rump (2018),
+    (n u + (2n - 1) u**2)/(1 + u)**2 < n u. For terms that enter by a fused multiply-add the same induction holds: of
+    two operands p (a partial sum) and z (real) the error is at most abs(z), at most abs(p) + v abs(z), and at most
+    v abs(p + z); the three cases abs(z) <= v A_p, A_p <= v abs(z) and neither give the step.
+    """
+    return v + max(n - 1, 0) * v * (1.0 + v) if n else 0.0
+
+
+def kahan_bound(n: int, v: float, /) -> tuple[float, float]:
+    """Return (r, q): abs(error) <= r A + q eta for Kahan's sum of n terms, eta the underflow error of an operation.
+
+    r = 3v + O(n v**2), from the standard model alone, so that it holds in every format, rounding mode and for fused
+    products. (The 2u of Knuth and Higham (4.8) needs properties of the format.) Infinite where n v**2 is not small.
+
+    Notes
+    -----
+    With y = (x - c)(1 + e1), s' = (s + y)(1 + e2), c' = ((s' - s)(1 + e3) - y)(1 + e4) the corrected sum d = s - c
+    changes by x + e1 (x - c) - E(e3 + e4 + e3 e4) - e3 (1 + e4) y, where E is the error of s'. Bounds S of abs(s), C of
+    abs(c) and D of the sum of those changes follow from each other by induction; their least solution is found by
+    iteration.
+    """
+    return _kahan(n, v, 1.0, 0.0), _kahan(n, v, 0.0, 1.0)
+
+
+def _kahan(n: int, v: float, a: float, eta: float) -> float:
+    s, c, d = a, 0.0, 0.0
+    for _ in range(1000):
+        y = (1.0 + v) * (a + c) + eta
+        y_total = (1.0 + v) * (a + n * c) + n * eta
+        e = v * (s + y) + eta
+        c_new = (e * (1.0 + v) + v * y + eta) * (1.0 + v) + eta
+        d = v * (a + n * c) + n * eta + n * (2.0 * v + v * v) * e + v * (1.0 + v) * y_total + n * (2.0 + v) * eta
+        s_new = a + d + c_new
+        if s_new <= s * (1.0 + 1e-15) and c_new <= c * (1.0 + 1e-15):
+            return (d + c_new) * (1.0 + 1e-12)
+        s, c = s_new, c_new
+        if s > 1e6 * (a + n * eta):
+            break
+    return math.inf
+
+
+def compensated_bound(inner: float, errors: float, /) -> float:
+    """Return theta(errors) * theta(inner), which bounds abs(sum + correction - s)/A of a tree with collected errors.
+
+    Neumaier (1974), Dot2 (Ogita, Rump & Oishi, SISC 26 (2005) 1955-1988) and their trees: the errors of the additions
+    are exact and add up to at most theta(inner) A, where `inner` is the growth of the sum; the correction is their
+    rounded sum, of growth `errors`. Closing adds v abs(s): together u abs(s) + O(n**2 u**2) A.
+
+    Rounding to nearest, all terms in the accumulator format, gradual underflow.
+    """
+    return _expm1(errors) * _expm1(inner)
+
+
+def uncorrected_bound(inner: float, errors: float, v: float, /) -> float:
+    """Return what takes the place of `compensated_bound` where the errors of the additions are not found exactly.
+
+    Directed rounding, or terms that are wider than the accumulator. From the standard model alone: the correction is
+    at most (1 + theta(errors)) times the sum of (1 + v)(abs(e) + v(abs(smaller operand) + abs(e))) over the additions.
+    """
+    theta = _expm1(inner)
+    return theta + (1.0 + _expm1(errors)) * (1.0 + v) * ((1.0 + v) * theta + theta * (1.0 + theta))
+
+
+def _expm1(x: float) -> float:
+    return math.expm1(x) if x < 700.0 else math.inf
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 700.0 else math.inf
+
+
+# --- the bound of a program -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WorstCase:
+    """The worst-case bound of one program, for data of any size.
+
+    Attributes
+    ----------
+    relative, absolute : float
+        Before the last rounding steps, abs(computed - s) <= relative*A + absolute.
+    last : float
+        Relative error of the last steps (closing a compensated sum, rounding to the output), with respect to s.
+    last_absolute : float
+        Underflow error of the last steps.
+    peak : float
+        No intermediate result is larger than peak*A + absolute.
+    limit : float
+        Largest finite number of the narrowest format that intermediate results pass.
+    """
+
+    relative: float
+    absolute: float
+    last: float
+    last_absolute: float
+    peak: float
+    limit: float
+
+    def bound(self, magnitude: Any, /, *, value: Any = None) -> Any:
+        """Return the largest possible abs(computed - s).
+
+        Parameters
+        ----------
+        magnitude : array_like of float
+            A, the sum of the magnitudes of the terms, or more.
+        value : array_like of float, optional
+            abs(s) or more; A by default.
+
+        Returns
+        -------
+        ndarray of float64 or scalar
+            Infinite where an intermediate result might overflow, or where no bound is known.
+        """
+        a = np.asarray(magnitude, np.float64)
+        s = a if value is None else np.minimum(np.abs(np.asarray(value, np.float64)), a)
+        with np.errstate(all="ignore"):
+            before = self.relative * a + self.absolute
+            total = before + self.last * (s + before) + self.last_absolute
+            safe = self.peak * a + self.absolute <= self.limit
+            out = np.where(safe & np.isfinite(total), total * _SLACK, math.inf)
+            none = (a == 0.0) & (self.absolute + self.last_absolute == 0.0)
+        return np.where(none, 0.0, out)[()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A term of a fold, or the raw result of one: its format (None: a real number) and its growths.
+
+    `entry` counts the roundings that nothing compensates; `inner` and `errors` are those of the running sum and of the
+    collected errors of a compensated region, 0 outside one. `absolute` adds up underflow errors, not yet amplified.
+    """
+
+    form: Format | None
+    entry: float = 0.0
+    inner: float = 0.0
+    errors: float = 0.0
+    absolute: float = 0.0
+    exact: bool = True
+
+
+def worst_case(op: str, program: Program, arithmetic: Arithmetic, /, *, data: Format | None = None) -> WorstCase:
+    """Return the worst-case bound of a program.
+
+    Parameters
+    ----------
+    op : {"sum", "dot", "matmul"}
+        A sum, or a sum of products.
+    program : Program
+        The tree, `Strategy.program`.
+    arithmetic : Arithmetic
+        That of the whole strategy, `Strategy.arithmetic`.
+    data : Format, optional
+        Format of the terms of a sum; `Arithmetic.operand_format` by default.
+
+    Returns
+    -------
+    WorstCase
+        Of the operands after they were rounded to the operand format; see `bound` for the rest.
+
+    Notes
+    -----
+    The rule for mixed formats is node-wise: a leaf's error is at most (product of (1 + v_k) over the roundings on its
+    path) - 1 times its magnitude, and the largest path counts for all. Where one format is used throughout, to
+    nearest, the smaller of that and `sum_bound` or `real_sum_bound` is taken. Kahan, Neumaier and Dot2 parts of the
+    tree enter with their own bounds.
+    """
+    _check(op)
+    raw: list[_Part] = []
+    peaks = [0.0]
+    for node, row in enumerate(program.nodes.tolist()):
+        own = program.arithmetics[row[3]]
+        terms: list[tuple[int, _Part]] = []
+        for times, child in program.children(node):
+            if child == LEAF:
+                first, later = _leaves(op, own, data or arithmetic.operand_format)
+                terms += [(1, first), (times - 1, later)] if not terms and row[2] == 0 else [(times, later)]
+            else:
+                inner = program.arithmetics[int(program.nodes[child, 3])]
+                carried = own.compensation in ("neumaier", "dot2") and inner.compensation == own.compensation
+                terms.append((times, raw[child] if carried and inner.output is None else _closed(raw[child], inner)))
+        part, peak = _fold([term for term in terms if term[0]], own)
+        raw.append(part)
+        peaks += [peak, *(term.entry + term.inner for times, term in terms if times)]
+    root = program.arithmetics[int(program.nodes[-1, 3])]
+    return _finish(op, program, arithmetic, root, raw[-1], max(peaks), data or arithmetic.operand_format)
+
+
+def _finish(
+    op: str, program: Program, arithmetic: Arithmetic, root: Arithmetic, part: _Part, peak: float, data: Format
+) -> WorstCase:
+    relative = _expm1(part.entry)
+    amplified = _exp(part.entry + part.inner + part.errors)
+    top = _exp(peak)
+    last, last_absolute = 0.0, 0.0
+    flush = _flushes(root)
+    if root.compensation in ("neumaier", "dot2"):
+        relative += _exp(part.entry) * _region(part, root)
+        last = relative_rounding_error(root.accumulator)
+        last_absolute = underflow_error(root.accumulator, flush=True) if flush else 0.0
+    one_format = _one_format_bound(op, program, root, data)
+    if one_format < relative:
+        relative, top, amplified = one_format, 1.0 + one_format, 1.0 + one_format
+    # A lone sum of another format stays in it; closing a compensated sum rounds to the accumulator.
+    lone = part.form if root.compensation not in ("neumaier", "dot2") else None
+    form = lone or root.accumulator.format
+    steps = [] if root.output is None else [root.output]
+    for step in [*steps, Rounding(_storage(arithmetic.result_format))]:
+        flushed = flush and step is root.output
+        if flushed or not step.format.includes(form):
+            v = relative_rounding_error(step)
+            last = last + v + last * v
+            last_absolute = last_absolute * (1.0 + v) + underflow_error(step, flush=flushed)
+        form = step.format
+    products = op != "sum"
+    formats = [a.accumulator.format for a in program.arithmetics]
+    formats += [a.product for a in program.arithmetics if products and a.product is not None]
+    formats += [a.output.format for a in program.arithmetics if a.output is not None]
+    limit = min(f.max for f in [*formats, _storage(arithmetic.result_format)])
+    absolute = part.absolute * amplified if part.absolute else 0.0
+    return WorstCase(relative, absolute, last, last_absolute, top * (1.0 + last), limit)
+
+
+def _storage(form: Format) -> Format:
+    """Return the NumPy type that results of this format come in."""
+    if form == FLOAT16:
+        return FLOAT16
+    return FLOAT32 if FLOAT32.includes(form) else FLOAT64
+
+
+def _flushes(a: Arithmetic) -> bool:
+    return a.ftz or not a.accumulator.format.subnormals
+
+
+def _leaves(op: str, a: Arithmetic, data: Format) -> tuple[_Part, _Part]:
+    """Return the first leaf of a fold and any later one, as they reach the accumulator."""
+    if op == "sum":
+        return _Part(data), _Part(data)
+    rounding = Rounding(a.product or a.accumulator.format, a.accumulator.mode)
+    growth = math.log1p(relative_rounding_error(rounding))
+    absolute = underflow_error(rounding, flush=a.ftz)
+    product = _Part(rounding.format, entry=growth, absolute=absolute)
+    if a.compensation == "dot2":
+        # The error of the product is rounded to the accumulator, added to that of the addition, then collected.
+        own = math.log1p(relative_rounding_error(a.accumulator))
+        absolute = 4.0 * (absolute + underflow_error(a.accumulator, flush=a.ftz))
+        exact = rounding.mode.startswith("nearest")
+        product = _Part(rounding.format, inner=growth, errors=own, absolute=absolute, exact=exact)
+        return product, product
+    return (product, _Part(None)) if a.fma else (product, product)
+
+
+def _fold(terms: list[tuple[int, _Part]], a: Arithmetic) -> tuple[_Part, float]:
+    """Return the raw result of a left fold, and the growth of the largest partial sum."""
+    form = a.accumulator.format
+    if not terms:
+        return _Part(form), 0.0
+    wide = any(not _on_grid(term.form, form) for _, term in terms)
+    eta = underflow_error(a.accumulator, flush=a.ftz) if wide or _flushes(a) else 0.0
+    if a.compensation == "kahan":
+        return _kahan_fold(terms, a, eta)
+    v = relative_rounding_error(a.accumulator)
+    step = math.log1p(v)
+    region = a.compensation is not None
+    slots = 2 + (a.compensation == "dot2")  # roundings that a collected error may pass at each addition
+    total: _Part | None = None
+    exact = a.accumulator.mode.startswith("nearest")
+    absolute = 0.0
+    for given_times, term in terms:
+        times = given_times
+        fits = term.form is not None and form.includes(term.form)
+        exact = exact and term.exact and fits
+        absolute += times * term.absolute
+        if total is None:
+            total = replace(term, entry=term.entry + (0.0 if fits else step))
+            absolute += eta
+            times -= 1
+        if not times:
+            continue
+        absolute += times * eta * (8.0 if region else 1.0)
+        entry, inner = max(total.entry, term.entry), max(total.inner, term.inner)
+        if region:
+            errors = max(total.errors, term.errors) + times * slots * step
+            total = _Part(form, entry, inner + times * step, errors)
+        else:
+            total = _Part(form, entry + times * step)
+    assert total is not None
+    result_form = total.form if total.form is not None else form
+    peak = total.entry + total.inner + (math.log(2.0) if region else 0.0)
+    return replace(total, form=result_form, absolute=absolute, exact=exact), peak
+
+
+def _kahan_fold(terms: list[tuple[int, _Part]], a: Arithmetic, eta: float) -> tuple[_Part, float]:
+    count = sum(times for times, _ in terms)
+    relative, underflows = kahan_bound(count, relative_rounding_error(a.accumulator))
+    entry = max(term.entry for _, term in terms) + math.log1p(relative)
+    absolute = sum(times * term.absolute for times, term in terms) + (underflows * eta if eta else 0.0)
+    return _Part(a.accumulator.format, entry, absolute=absolute), entry + math.log(4.0)
+
+
+def _on_grid(form: Format | None, target: Format) -> bool:
+    """Whether sums of numbers of `form` that are subnormal in `target` are numbers of `target`."""
+    return form is not None and target.emin - target.precision <= form.emin - form.precision
+
+
+def _region(part: _Part, a: Arithmetic) -> float:
+    """Bound of abs(sum + correction - s)/A of a compensated part, before the two are added."""
+    if part.exact:
+        return compensated_bound(part.inner, part.errors)
+    return uncorrected_bound(part.inner, part.errors, relative_rounding_error(a.accumulator))
+
+
+def _closed(part: _Part, a: Arithmetic) -> _Part:
+    """Return the result of a fold as a term for others: a compensated sum closed, the output rounded."""
+    entry, absolute, form = part.entry, part.absolute, part.form
+    if a.compensation in ("neumaier", "dot2"):
+        v = relative_rounding_error(a.accumulator)
+        region = _region(part, a)
+        entry += math.log1p(region + v * (1.0 + region))
+        absolute = absolute * _exp(part.inner + part.errors) if absolute else 0.0
+        absolute += underflow_error(a.accumulator, flush=True) if _flushes(a) else 0.0
+    if a.output is not None:
+        entry += math.log1p(relative_rounding_error(a.output))
+        absolute += underflow_error(a.output, flush=a.ftz)
+        form = a.output.format
+    return _Part(form, entry, absolute=absolute)
+
+
+def _one_format_bound(op: str, program: Program, root: Arithmetic, data: Format) -> float:
+    """Return the bound by the number of terms alone, infinite where its assumptions do not hold."""
+    rounding = root.accumulator
+    last = int(program.nodes[-1, 3])
+    inner_outputs = any(
+        program.arithmetics[index].output is not None for index in program.nodes[:-1, 3].tolist()
+    ) or bool(root.output is not None and (program.nodes[:-1, 3] == last).any())
+    plain = all(a.accumulator == rounding and a.compensation is None and not a.ftz for a in program.arithmetics)
+    if not plain or inner_outputs or not rounding.mode.startswith("nearest") or not rounding.format.subnormals:
+        return math.inf
+    v = relative_rounding_error(rounding)
+    if op == "sum":
+        return sum_bound(program.n, v) if rounding.format.includes(data) else real_sum_bound(program.n, v)
+    products = [Rounding(a.product, rounding.mode) for a in program.arithmetics if a.product is not None]
+    own = max((relative_rounding_error(product) for product in products), default=0.0)
+    return own + (1.0 + own) * real_sum_bound(program.n, v)
+
+
+def classical(
+    op: str,
+    program: Program,
+    arithmetic: Arithmetic,
+    magnitude: Any,
+    /,
+    *,
+    value: Any = None,
+    data: Format | None = None,
+) -> Any:
+    """Return the worst-case bound of abs(computed - s) for sums with terms of this total magnitude.
+
+    Parameters
+    ----------
+    op, program, arithmetic, data
+        As for `worst_case`.
+    magnitude, value : array_like of float
+        A and, if known, abs(s), as for `WorstCase.bound`.
+
+    Returns
+    -------
+    ndarray of float64 or scalar
+
+    Examples
+    --------
+    Pairwise summation of 1024 numbers of sum 1 in float32: ten roundings on every path, 10 u.
+
+    >>> import fpsim
+    >>> from fpsim import bounds
+    >>> chosen = fpsim.strategy("pairwise")
+    >>> print(f"{bounds.classical('sum', chosen.program(1024), chosen.arithmetic(), 1.0) * 2**24:.4f}")
+    10.0000
+    """
+    return worst_case(op, program, arithmetic, data=data).bound(magnitude, value=value)
+
+
+# --- the bound for given data -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Operands as a strategy uses them, and what bounds need to know of them.
+
+    Attributes
+    ----------
+    values : tuple of ndarray
+        The operands after rounding to the operand format and flushing of subnormal ones.
+    data : Format
+        Their format, as `Strategy.program` takes it.
+    magnitude : ndarray of float64
+        Upper bound of the sum of the terms' magnitudes, of the shape of the result.
+    conversion : ndarray of float64
+        Upper bound of what the rounding of the operands changes the result by.
+    """
+
+    values: tuple[NDArray[Any], ...]
+    data: Format
+    magnitude: Floats
+    conversion: Floats
+
+
+def operands(op: str, strategy: str | Strategy | Order, /, *inputs: Any, axis: Any = None) -> Operands:
+    """Return the operands as a strategy uses them.
+
+    Parameters
+    ----------
+    op : {"sum", "dot", "matmul"}
+        The operation.
+    strategy : str or Strategy
+        See `fpsim.strategy`.
+    *inputs : array_like
+        One array for a sum, two for a product.
+    axis : int or tuple of int, optional
+        Of a sum.
+
+    Returns
+    -------
+    Operands
+    """
+    from fpsim._arrays import as_floats
+    from fpsim.emulation import _operand
+
+    _check(op, len(inputs))
+    chosen = as_strategy(strategy)
+    names = ("x",) if op == "sum" else ("a", "b")
+    given = [as_floats(x, name=name)[0] for x, name in zip(inputs, names, strict=True)]
+    used, forms = zip(*(_operand(x, name, chosen) for x, name in zip(inputs, names, strict=True)), strict=True)
+    data = FLOAT64 if FLOAT64 in forms else forms[0]
+    with np.errstate(all="ignore"):
+        sizes = [np.abs(values) for values in used]
+        magnitude = _total(op, sizes, axis)
+        conversion = np.zeros_like(magnitude)
+        same = all(u is g or np.array_equal(u, g, equal_nan=True) for u, g in zip(used, given, strict=True))
+        if not same:
+            changes = [np.abs(u.astype(np.float64) - g) for u, g in zip(used, given, strict=True)]
+            if op == "sum":
+                conversion = _total(op, changes, axis)
+            else:
+                conversion = _total(op, [changes[0], np.abs(given[1])], axis)
+                conversion = conversion + _total(op, [sizes[0], changes[1]], axis)
+    return Operands(tuple(used), data, magnitude, conversion)
+
+
+def _total(op: str, magnitudes: list[NDArray[Any]], axis: Any) -> Floats:
+    """Return an upper bound of the sum of non-negative terms: float64's own result, and its largest error on top."""
+    if op == "sum":
+        (x,) = magnitudes
+        total = np.asarray(np.sum(x, axis=axis, dtype=np.float64))
+        terms = x.size // max(total.size, 1)
+        return np.asarray(total * (1.0 + (terms + 4) * 2.0**-52))
+    total = np.asarray(np.matmul(*(m.astype(np.float64, copy=False) for m in magnitudes)))
+    terms = magnitudes[0].shape[-1]
+    tiny = terms * 2.0**-1074 if all(m.any() for m in magnitudes) else 0.0  # products that underflow in float64
+    return np.asarray(total * (1.0 + (terms + 4) * 2.0**-52) + tiny)
+
+
+def bound(op: str, strategy: str | Strategy | Order, /, *inputs: Any, axis: Any = None, value: Any = None) -> Any:
+    """Return the worst-case bound of abs(computed - exact) of a strategy on given data.
+
+    Parameters
+    ----------
+    op, strategy, *inputs, axis
+        As for `operands`.
+    value : array_like of float, optional
+        abs(exact result) or more, which sharpens the bounds of compensated sums and of rounded outputs.
+
+    Returns
+    -------
+    ndarray of float64 or scalar
+        Of the shape of the result; infinite where a partial sum might overflow or no bound is known.
+
+    Raises
+    ------
+    InputError
+        The data do not fit the operation.
+
+    Notes
+    -----
+    The rounding of the operands themselves is not bounded but measured: sum of abs(x' - x), or abs(a' - a) abs(b) +
+    abs(a') abs(b' - b), for operands x, a, b that become x', a', b'.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fpsim import bounds, exact
+    >>> x = np.random.default_rng(1).random(10000).astype(np.float32)
+    >>> error = exact.sum(x).error(np.cumsum(x)[-1])
+    >>> bool(abs(error) <= bounds.bound("sum", "serial", x))
+    True
+    """
+    chosen = as_strategy(strategy)
+    return bound_of(op, chosen, operands(op, chosen, *inputs, axis=axis), axis=axis, value=value)
+
+
+def bound_of(op: str, chosen: Strategy, given: Operands, /, *, axis: Any = None, value: Any = None) -> Any:
+    """Return `bound` for operands that are prepared already."""
+    worst = worst_case(op, program_of(op, chosen, given, axis=axis), chosen.arithmetic(given.data), data=given.data)
+    return combined(worst, given, value=value)
+
+
+def combined(worst: WorstCase, given: Operands, /, *, value: Any = None) -> Any:
+    """Return the bound of the rounding errors and of the rounding of the operands together."""
+    size = None if value is None else np.abs(value) * _SLACK + given.conversion
+    total = worst.bound(given.magnitude, value=size) + given.conversion
+    return np.where(np.isnan(total), math.inf, total)[()]
+
+
+def program_of(op: str, chosen: Strategy, given: Operands, /, *, axis: Any = None) -> Program:
+    """Return the program that a strategy runs for these operands."""
+    x = given.values[0]
+    if op != "sum":
+        return chosen.program(x.shape[-1], data=given.data)
+    axes = tuple(range(x.ndim)) if axis is None else np.lib.array_utils.normalize_axis_tuple(axis, x.ndim)
+    _, order = chosen.order.layout(x.shape, x.strides, axes)
+    resolved = chosen if order is chosen.order else Strategy(order, chosen.settings)
+    return resolved.program(math.prod(x.shape[i] for i in axes), data=given.data)
+
+
+def _check(op: str, count: int | None = None) -> None:
+    if op not in OPERATIONS:
+        message = f"unknown operation {op!r}; use one of {', '.join(OPERATIONS)}"
+        raise InputError(message)
+    wanted = 1 if op == "sum" else 2
+    if count is not None and count != wanted:
+        message = f"{op} takes {wanted} operand{'s' if wanted > 1 else ''}, not {count}"
+        raise InputError(message)
