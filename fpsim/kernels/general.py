@@ -6,13 +6,14 @@ format (Boldo & Melquiond 2008), so that nothing is rounded twice.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from numba import types
 from numba.extending import intrinsic
 
 from fpsim.kernels._jit import inlined, kernel
-from fpsim.kernels.rounding import round_to_odd_sum, round_value
+from fpsim.kernels.rounding import DOWN, round_to_odd_sum, round_value
 from fpsim.kernels.sequencer import (
     ADD,
     ARITHMETIC,
@@ -68,8 +69,6 @@ def is_finite(x: float) -> bool:
 @kernel
 def rounded(x: float, table: Any, f: int) -> float:
     """Round x to the format in columns f to f + 5 of an arithmetic."""
-    if table[f] == 53.0:
-        return x
     return round_value(
         x, int(table[f]), int(table[f + 1]), table[f + 2], int(table[f + 3]), table[f + 4] != 0.0, int(table[f + 5])
     )
@@ -81,6 +80,8 @@ def added(a: float, b: float, table: Any, f: int) -> float:
     total = a + b
     if table[f] == 53.0 or not is_finite(total):
         return rounded(total, table, f)
+    if total == 0.0 and table[f + 5] == DOWN:  # the one mode in which x - x is -0 (IEEE 754-2019, 6.3)
+        return -0.0 if math.copysign(1.0, a) < 0.0 or math.copysign(1.0, b) < 0.0 else 0.0
     return rounded(round_to_odd_sum(total, two_sum_error(a, b, total)), table, f)
 
 
@@ -97,7 +98,7 @@ def multiplied(a: float, b: float, table: Any, f: int) -> float:
 def fused(a: float, b: float, c: float, table: Any, f: int) -> float:
     """Return a*b + c with one rounding."""
     if table[f] == 53.0:
-        return fma64(a, b, c)
+        return rounded(fma64(a, b, c), table, f)
     high = a * b
     if not is_finite(high) or not is_finite(c):
         return rounded(high + c, table, f)
