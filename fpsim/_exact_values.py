@@ -50,14 +50,6 @@ class Pairs:
     extremes: dict[int, tuple[int, int]]
 
 
-def as_double(m: int, e: int) -> float:
-    """Return m * 2**e as the nearest double, ties to even."""
-    try:
-        return m / (1 << -e) if e < 0 else float(m << e)
-    except OverflowError:
-        return math.inf if m > 0 else -math.inf
-
-
 def _round_integer(m: int, e: int, form: Format, mode: str) -> float:
     """Round m * 2**e, which leaves the range of float64, to a format."""
     magnitude = abs(m)
@@ -392,5 +384,5 @@ def _split(numbers: Digits) -> Pairs:
         for place in np.flatnonzero(special).tolist():
             extremes.pop(place, None)
     for index, (m, e) in extremes.items():
-        high[index], low[index] = as_double(m, e), 0.0
+        high[index], low[index] = _fraction_to_double(Fraction(m) * Fraction(2) ** e), 0.0
     return Pairs(high, low, state, extremes)

@@ -11,7 +11,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from fpsim import exact
+from fpsim import _exact_reductions, exact
 from fpsim.errors import InputError
 from fpsim.formats import BFLOAT16, E4M3FN, E5M2, FLOAT16, FLOAT32, FLOAT64, ROUNDING_MODES, TF32, Format
 
@@ -128,8 +128,10 @@ def test_smallest_beside_largest() -> None:
     assert exact.sum([m, m, m]).error(m) == -math.inf
 
 
+@pytest.mark.parametrize("copied", [2**17, 50])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_axes_and_strides(dtype: Any) -> None:
+def test_axes_and_strides(dtype: Any, copied: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_exact_reductions, "_COPY", copied)
     x = draw(np.random.default_rng(3), (3, 130, 5), dtype, 40)
     for view in (x, x[:, ::-2], x.T, np.asfortranarray(x), x[1:, ::3, ::-1], x[:, :0]):
         for axis in (None, 0, 1, 2, -1, (0, 1), (2, 0), (0, 1, 2), ()):
