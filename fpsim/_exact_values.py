@@ -331,15 +331,16 @@ class Exact:
 
     def _repair(self, error: Floats, result: Floats) -> None:
         """Recompute in integers the errors that float64 cannot give in steps."""
-        index = np.broadcast_to(np.arange(self._pairs.high.size).reshape(self.shape), error.shape)
-        special = self._digits.special
-        for place, number in np.ndenumerate(index):
-            if special is not None and not np.isfinite(special[number]):
-                continue
-            if (number in self._pairs.extremes or not np.isfinite(error[place])) and np.isfinite(result[place]):
-                m, e = self._digits.integer(int(number))
-                difference = Fraction(float(result[place])) - Fraction(m) * Fraction(2) ** e
-                error[place] = _fraction_to_double(difference)
+        number = np.broadcast_to(np.arange(self._pairs.high.size).reshape(self.shape), error.shape)
+        wanted = np.zeros(self._pairs.high.size, np.bool)
+        wanted[list(self._pairs.extremes)] = True
+        wanted = (wanted[number] | ~np.isfinite(error)) & np.isfinite(result)
+        if self._digits.special is not None:
+            wanted &= np.isfinite(self._digits.special)[number]
+        for place in map(tuple, np.argwhere(wanted)):
+            m, e = self._digits.integer(int(number[place]))
+            difference = Fraction(float(result[place])) - Fraction(m) * Fraction(2) ** e
+            error[place] = _fraction_to_double(difference)
 
     def _binade(self) -> NDArray[np.int64]:
         """Return e with 2**e <= abs(exact) < 2**(e+1), far below any format's for zero."""

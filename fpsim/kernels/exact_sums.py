@@ -75,13 +75,37 @@ def _product_range(a_bits: Array, b_bits: Array) -> tuple[int, int, int]:
 
 
 @kernel
-def _bin_block(x: Array, y: Array | None, index: Array, value: Array, bins: Array) -> None:
-    """Add terms of at most 48 bits to bins by sign and exponent, as integers with their leading bit at 2**47."""
+def _bin_terms(bits: Array, bins: Array) -> None:
+    """Add float32 bits to bins by their sign and exponent, and count them from bit 47 on."""
+    for i in range(bits.size):
+        b = np.uint64(np.uint32(bits[i]))
+        bins[b >> np.uint64(23)] += np.int64(b) + 0x800000000000
+
+
+@kernel
+def _flush_terms(bins: Array, digits: Array, base: int) -> None:
+    for k in range(512):
+        v = bins[k]
+        bins[k] = 0
+        field = k & 255
+        count = v >> 47
+        v = (v & 0x7FFFFFFFFFFF) - count * (k << 23)
+        if field:
+            v += count << 23
+        if v:
+            position = max(field, 1) - 150 - base
+            if position < 0:  # then the bits that go are zeros
+                v >>= -position
+                position = 0
+            add_integer(digits, v if k < 256 else -v, position)
+
+
+@kernel
+def _bin_products(x: Array, y: Array, index: Array, value: Array, bins: Array) -> None:
+    """Add float32 products to bins by sign and exponent, as integers with their leading bit at 2**47."""
     for i in range(x.size):
-        t = np.float64(x[i])
-        if y is not None:
-            t = t * np.float64(y[i])
-        b = np.float64(t).view(np.int64)
+        t = np.float64(x[i]) * np.float64(y[i])
+        b: Any = np.float64(t).view(np.int64)
         index[i] = np.int32((b >> 52) & 4095)
         value[i] = ((b & 0xFFFFFFFFFFFFF) >> 5) | 0x800000000000
     for i in range(x.size):
@@ -89,7 +113,7 @@ def _bin_block(x: Array, y: Array | None, index: Array, value: Array, bins: Arra
 
 
 @kernel
-def _flush(bins: Array, digits: Array, base: int) -> None:
+def _flush_products(bins: Array, digits: Array, base: int) -> None:
     for field in range(BIN_FIRST, BIN_LAST):
         v = bins[field] - bins[field + 2048]
         if v:
@@ -132,7 +156,10 @@ def _add_short(
     if empty:
         return signs(x, y), False
     if top - bottom > 3 * FOLD:
-        _bin_block(x, y, index, value, bins)
+        if y is None:
+            _bin_terms(x_bits, bins)
+        else:
+            _bin_products(x, y, index, value, bins)
         return OTHER, True
     fold_block(x, y, digits, base, top, bottom)
     return OTHER, False
@@ -162,11 +189,12 @@ def _add_short_row(
             )
         met |= new
         binned += used
-        if binned == BIN_BLOCKS:
-            _flush(bins, digits, base)
+        if binned == BIN_BLOCKS or (binned and end == x.size):
+            if y is None:
+                _flush_terms(bins, digits, base)
+            else:
+                _flush_products(bins, digits, base)
             binned = 0
-    if binned:
-        _flush(bins, digits, base)
     normalise(digits)
     return met
 
