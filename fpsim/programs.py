@@ -8,6 +8,7 @@ few dozen distinct folds, a serial sum one.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -72,11 +73,18 @@ class Builder:
         """Return the left fold over `items` as a single term.
 
         A lone term that is already a fold of the same arithmetic is returned as it is. A leaf in front of a fold
-        changes place with it where addition commutes, so that its product can be fused.
+        changes place with it where addition commutes, so that its product can be fused. A partial sum that starts an
+        accumulator is rounded to its format; later terms enter an addition as they are.
         """
         items = list(joined(segment for segment in items if segment.size))
         start = arithmetic.start if start is None else start
-        if len(items) == 1 and items[0].size == 1 and items[0].item is not None and start == "first":
+        if (
+            len(items) == 1
+            and items[0].size == 1
+            and items[0].item is not None
+            and start == "first"
+            and not arithmetic.output
+        ):
             inner = items[0].item.arithmetic
             if inner.accumulator == arithmetic.accumulator and inner.compensation == arithmetic.compensation:
                 return items[0]
@@ -84,6 +92,18 @@ class Builder:
         if leaf_first and arithmetic.compensation is None:
             head, rest = split_items(tuple(items[1:]), 1)
             items = [*head, items[0], *rest]
+        if items and items[0].item is not None and start == "first":
+            source = items[0].item.arithmetic
+            if arithmetic.accumulator.format.changes(source.result_format):
+                narrow = dataclasses.replace(
+                    source, compensation=None, ftz=False, output=arithmetic.accumulator, start="first"
+                )
+                head, rest = split_items(tuple(items), 1)
+                items = [self._shared(head, narrow, "first"), *rest]
+        return self._shared(items, arithmetic, start)
+
+    def _shared(self, items: Iterable[Segment], arithmetic: Arithmetic, start: str) -> Segment:
+        items = list(items)
         origin = min((segment.base for segment in items), default=0)
         segments = tuple(segment.moved(-origin) for segment in items)
         key = (segments_key(segments), arithmetic, start)
@@ -132,10 +152,10 @@ def _split_segment(s: Segment, position: int) -> tuple[list[Segment], list[Segme
         rows, row = rows + 1, row + s.outer_stride
     if rows < s.outer_count:
         tail.append(Segment(row, s.count, s.stride, s.outer_count - rows, s.outer_stride, s.item))
-    return [_flat(x) for x in head], [_flat(x) for x in tail]
+    return [flat(x) for x in head], [flat(x) for x in tail]
 
 
-def _flat(s: Segment) -> Segment:
+def flat(s: Segment) -> Segment:
     """Write a segment with one level where one level is enough."""
     if s.outer_count == 1 or s.count * s.stride == s.outer_stride:
         return Segment(s.base, s.size, s.stride, 1, 0, s.item)
@@ -144,15 +164,15 @@ def _flat(s: Segment) -> Segment:
     return s
 
 
-def rows_of(items: Items) -> Items:
-    """Return `items` with every two-level segment written as one segment a row."""
-    if all(s.outer_count == 1 for s in items):
-        return items
-    return tuple(
-        Segment(s.base + o * s.outer_stride, s.count, s.stride, 1, 0, s.item)
-        for s in items
-        for o in range(s.outer_count)
-    )
+def rows_of(items: Items, *, unless_multiple_of: int = 0) -> Items:
+    """Return `items` with two-level segments written as one segment a row, but for rows of that many terms or twice."""
+    out: list[Segment] = []
+    for s in items:
+        if s.outer_count == 1 or (unless_multiple_of and s.count % unless_multiple_of == 0):
+            out.append(s)
+        else:
+            out += [Segment(s.base + o * s.outer_stride, s.count, s.stride, 1, 0, s.item) for o in range(s.outer_count)]
+    return tuple(out)
 
 
 def joined(items: Iterable[Segment]) -> Items:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic, Settings
-from fpsim.programs import Builder, Items, Segment, count_items, joined, rows_of
+from fpsim.programs import Builder, Items, Segment, count_items, flat, joined, rows_of
 
 
 class Order(ABC):
@@ -73,6 +73,9 @@ def finished(builder: Builder, total: Segment, settings: Settings) -> Segment:
         return total
     fold = total.item
     assert fold is not None
+    if fold.arithmetic.output is not None:
+        again = dataclasses.replace(fold.arithmetic, compensation=None, output=settings.output)
+        return builder.fold([total], again, start="first")
     terms = [segment.moved(total.base) for segment in fold.segments]
     return builder.fold(terms, dataclasses.replace(fold.arithmetic, output=settings.output), start=fold.start)
 
@@ -81,7 +84,14 @@ def pairs(builder: Builder, items: Items, arithmetic: Arithmetic) -> Items:
     """Add neighbours, (0, 1), (2, 3), ...; an odd one is carried."""
     out: list[Segment] = []
     pending: Segment | None = None  # the left one of a pair whose right one stands in the next segment
-    for segment in rows_of(items):
+    aligned = all(segment.size % 2 == 0 for segment in items[:-1])
+    for segment in rows_of(items, unless_multiple_of=2 if aligned else 0):
+        if segment.outer_count > 1:
+            left = Segment(segment.base, 1, 0, item=segment.item)
+            pair = builder.fold([left, left.moved(segment.stride)], arithmetic)
+            half, stride = segment.count // 2, 2 * segment.stride
+            out.append(flat(Segment(pair.base, half, stride, segment.outer_count, segment.outer_stride, pair.item)))
+            continue
         base, count = segment.base, segment.count
         if pending is not None:
             out.append(builder.fold([pending, _one(segment, 0)], arithmetic))

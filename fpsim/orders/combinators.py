@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fpsim.arithmetic import Arithmetic
 from fpsim.errors import InputError, StrategyError
 from fpsim.orders.base import Order, halves, pairs
-from fpsim.programs import Builder, Items, Segment, count_items, joined, rows_of, split_items
+from fpsim.programs import Builder, Items, Segment, count_items, flat, joined, rows_of, split_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +117,9 @@ class Lanes(Order):
 def _lanes(builder: Builder, items: Items, arithmetic: Arithmetic, order: Lanes, extra: Items) -> Items:
     """Return the sums of the lanes, in order; `extra` terms go to the first."""
     k = order.count
-    rows = rows_of(items)
+    rows = rows_of(items, unless_multiple_of=k)
     n = count_items(rows)
-    if len(rows) == 1 and not extra:
+    if len(rows) == 1 and rows[0].outer_count == 1 and not extra:
         # All lanes of one length are equal but for their place.
         row = rows[0]
         out = []
@@ -139,32 +139,43 @@ def _lanes(builder: Builder, items: Items, arithmetic: Arithmetic, order: Lanes,
 
 
 def _every(rows: Items, start: int, step: int) -> Items:
-    """Terms start, start + step, ... of one-level segments."""
+    """Terms start, start + step, ... of segments that have one level or rows of a multiple of `step` terms."""
     out = []
     position = 0
     for row in rows:
         first = (start - position) % step
         if first < row.count:
             count = (row.count - first + step - 1) // step
-            out.append(Segment(row.base + first * row.stride, count, step * row.stride, item=row.item))
-        position += row.count
-    return tuple(out)
+            base = row.base + first * row.stride
+            out.append(Segment(base, count, step * row.stride, row.outer_count, row.outer_stride, row.item))
+        position += row.size
+    return tuple(flat(segment) for segment in out)
 
 
 def blocks(builder: Builder, items: Items, arithmetic: Arithmetic, size: int, inner: Order) -> Items:
     """Sum runs of `size` neighbouring terms, the last one shorter."""
-    n = count_items(items)
-    rows = rows_of(items)
-    if len(rows) == 1:
-        row = rows[0]
-        out = []
-        for first, many, length in ((0, n // size, size), (n - n % size, 1, n % size)):
-            if many and length:
-                part = Segment(row.base + first * row.stride, length, row.stride, item=row.item)
-                total = inner.build(builder, (part,), arithmetic)
-                out.append(Segment(total.base, many, size * row.stride, item=total.item))
-        return tuple(out)
-    return _cut(builder, items, arithmetic, [size] * (n // size) + ([n % size] if n % size else []), inner)
+    out: list[Segment] = []
+    pending: Items = ()  # the beginning of a run that goes on in the next segment
+    for segment in rows_of(items, unless_multiple_of=size):
+        rest: Items = (segment,)
+        if pending:
+            more, rest = split_items(rest, size - count_items(pending))
+            pending = (*pending, *more)
+            if count_items(pending) == size:
+                out.append(inner.build(builder, pending, arithmetic))
+                pending = ()
+        for row in rows_of(rest, unless_multiple_of=size):
+            many = row.count // size
+            if many:
+                total = inner.build(builder, (Segment(row.base, size, row.stride, item=row.item),), arithmetic)
+                stride = size * row.stride
+                out.append(flat(Segment(total.base, many, stride, row.outer_count, row.outer_stride, total.item)))
+            if row.count % size:
+                base = row.base + many * size * row.stride
+                pending = (*pending, Segment(base, row.count % size, row.stride, item=row.item))
+    if pending:
+        out.append(inner.build(builder, pending, arithmetic))
+    return joined(out)
 
 
 def _cut(builder: Builder, items: Items, arithmetic: Arithmetic, sizes: list[int], inner: Order) -> Items:
