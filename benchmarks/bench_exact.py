@@ -114,7 +114,7 @@ def products(repeats: int) -> None:
         b = np.ascontiguousarray(a.T)
         a64, b64 = a.astype(np.float64), b.astype(np.float64)
         figures = compare(lambda a=a, b=b: exact.matmul(a, b), lambda a=a64, b=b64: a @ b, repeats)
-        row(f"product of {SIZE}^3, {law}", "float64 @", figures, 25)
+        row(f"product of {SIZE}^3, {law}", "float64 @", figures, None if "140" in law else 25)
         c = a @ b
         figures = compare(lambda a=a, b=b, c=c: exact.matmul(a, b).ulp_error(c), lambda a=a64, b=b64: a @ b, repeats)
         row(f"  with its errors in ulps, {law}", "float64 @", figures)

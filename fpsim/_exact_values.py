@@ -260,7 +260,10 @@ class Exact:
 
     @property
     def magnitude(self) -> Any:
-        """Sum of the magnitudes of all terms, nearest float64; computed when first asked for."""
+        """Sum of the magnitudes of all terms, nearest float64.
+
+        Computed when first asked for, from the operands as they are then: do not change them in place before.
+        """
         return self._terms_magnitude()[()]
 
     @property
