@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fpsim.formats import FLOAT32, FLOAT64, Format
+from fpsim.formats import FLOAT32, FLOAT64, Format, RoundingMode
 
 #: (K-block, multiple that a rest is cut to) of blocked matrix products, as OpenBLAS cuts its inner dimension:
 #: `driver/level3/level3.c` with the parameters of its AVX-512 and AVX2 kernels, and `level3_thread.c` (no multiple).
@@ -13,7 +13,7 @@ _K_BLOCKS = ((448, 16), (448, 1), (320, 8), (320, 1), (384, 8), (256, 8), (512, 
 _POWERS = tuple(2**i for i in range(1, 11))
 _CHUNKS = tuple(sorted({*_POWERS[1:], *(m * 2**i for m in (3, 5, 7) for i in range(2, 8)), 100, 1000}))
 #: Operand formats below float32, with the rounding modes that hardware and libraries use to get there.
-OPERANDS = (
+OPERANDS: tuple[tuple[str, RoundingMode], ...] = (
     ("tf32", "nearest-even"), ("tf32", "nearest-away"), ("tf32", "toward-zero"), ("bfloat16", "nearest-even"),
     ("bfloat16", "toward-zero"), ("float16", "nearest-even"),
 )  # fmt: skip
@@ -62,7 +62,9 @@ def _all_orders(n: int, op: str) -> Iterator[tuple[str, int]]:
     yield "serial", 0
     if n < 3:
         return
-    yield "numpy_sum", 2 if op in ("sum", "mean") else 8
+    yield "numpy_sum", 1 if op == "sum" else 8
+    if op == "sum":
+        yield f"numpy_sum(chunk={n})", 3  # of contiguous terms, whatever the layout of the array
     yield "pairwise", 2
     yield "reverse", 6
     yield "fold", 6
@@ -75,7 +77,7 @@ def _all_orders(n: int, op: str) -> Iterator[tuple[str, int]]:
     for levels, step in ((2, 16), (3, 16), (4, 16), (4, 32), (2, 32), (2, 64), (2, 128)):
         if step < n:
             yield f"cascade({levels}, {step})", 14
-    if op in ("sum", "mean"):
+    if op == "sum":
         yield from _grids(n)
 
 
@@ -143,16 +145,17 @@ def _interleaved(n: int) -> Iterator[tuple[str, int]]:
 
 
 def _grids(n: int) -> Iterator[tuple[str, int]]:
+    """Yield grids of threads; many blocks only where each takes a single term a thread, as simple kernels do."""
     for threads in (32, 64, 128, 256, 512, 1024):
         if threads > 2 * n:
             break
         enough = -(-n // threads)
-        for blocks in sorted({1, 2, 4, 8, 16, 32, 64, 128, 132, 256, 512, 1024, enough, -(-enough // 2)}):
-            if blocks > enough or blocks > 4096:
-                continue
+        for blocks in (1, 2, 4, 8, 16, 32, 64, *((enough,) if enough <= 200 else ())):
+            if blocks > enough:
+                break
             for combine in ("", ", combine=fold") if blocks > 2 else ("",):
                 yield f"grid({blocks}, {threads}{combine})", 12 + 2 * bool(combine)
-            if enough >= 4 * blocks:
+            if enough >= 4 * blocks and blocks in (1, 8, 64):
                 yield f"grid({blocks}, {threads}, 4, combine=fold)", 16
 
 
@@ -163,18 +166,18 @@ def short_orders(n: int, /, *, op: str = "matmul") -> list[tuple[str, int]]:
 
 def plain_settings(data: Format, result: Format, op: str, /) -> list[tuple[str, int, bool]]:
     """Return (settings, rank, reduced) of the usual arithmetic for operands `data` and results `result`."""
-    product = op not in ("sum", "mean", "cumsum")
+    product = op != "sum"
     fma = [("", 0), ("+fma", 1)] if product else [("", 0)]
     if result == FLOAT64:
         return [(f"{text}+acc(float64)", rank, False) for text, rank in fma]
     if result == FLOAT32:
-        return [(text, rank, FLOAT64 in (data,)) for text, rank in fma]
+        return [(text, rank, data == FLOAT64) for text, rank in fma]
     return [(f"{text}+output({result})", rank, False) for text, rank in fma]
 
 
 def other_settings(data: Format, result: Format, op: str, /) -> list[tuple[str, int, bool]]:
     """Return (settings, rank, reduced) of less usual arithmetic: other accumulators and compensation."""
-    product = op not in ("sum", "mean", "cumsum")
+    product = op != "sum"
     found: list[tuple[str, int, bool]] = []
     if result == FLOAT32:
         found += [(f"+acc({form})", 30, True) for form in ("float16", "bfloat16")]

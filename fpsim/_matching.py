@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +17,14 @@ from fpsim import _candidates
 from fpsim._candidates import Candidate
 from fpsim._observed_operation import Operation, Sample
 from fpsim.errors import InputError, UnknownOrderError
-from fpsim.formats import FLOAT32, FLOAT64, Format, as_format, round_to
+from fpsim.formats import FLOAT32, FLOAT64, Format, round_to
 
 Bits = NDArray[Any]
 _WORK = 20_000_000_000  # multiplications and additions that survivors may cost on all outputs
 _DISTINCT = 300  # matches whose trees are compared with each other
 _NESTED = 2048
+_LONG = 200_000  # terms of a sample that count as many
+_THREADED = 100_000  # terms of a sample from which on candidates run side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,35 +77,56 @@ def bits(values: Any, /) -> Bits:
     kind = {2: np.uint16, 4: np.uint32, 8: np.uint64}[values.dtype.itemsize]
     with np.errstate(all="ignore"):
         plain = np.where(np.isnan(values), values.dtype.type(np.nan), values + values.dtype.type(0))
-    return plain.astype(values.dtype).view(kind)
+    return np.asarray(plain, values.dtype).view(kind)
+
+
+Side = tuple[NDArray[Any], Format]
 
 
 def search(
-    operation: Operation, values: NDArray[Any], result: Format, /, *, strategies: Iterable[str] = (), seed: int = 0
-) -> Found:
-    """Return the strategies that give `values`, which are results in format `result`, bit for bit."""
-    wanted = bits(values).reshape(-1)
+    operation: Operation, sides: Mapping[str, Side], /, *, strategies: Iterable[str] = (), seed: int = 0
+) -> dict[str, Found]:
+    """Return for each side, its values and their format, the strategies that give it bit for bit."""
     sample = operation.sample(np.random.default_rng(seed))
-    survivors: list[Candidate] = []
-    best: tuple[float, Candidate] | None = None
+    found: dict[str, Found] = {}
+    for form in dict.fromkeys(form for _, form in sides.values()):
+        group = {name: values for name, (values, own) in sides.items() if own == form}
+        found |= _search(operation, sample, group, form, list(strategies), seed)
+    return {name: found[name] for name in sides}
+
+
+def _search(
+    operation: Operation, sample: Sample, sides: dict[str, NDArray[Any]], form: Format, own: list[str], seed: int
+) -> dict[str, Found]:
+    """Search for sides of one format: every candidate is evaluated once."""
+    wanted = {name: bits(values).reshape(-1) for name, values in sides.items()}
+    seen = {name: wanted[name][sample.outputs] for name in sides}
+    kind = next(iter(sides.values())).dtype
+    survivors: dict[str, list[Candidate]] = {name: [] for name in sides}
+    best: dict[str, tuple[float, Candidate | None]] = dict.fromkeys(sides, (0.05, None))
     tried = 0
-    for candidate, given in _evaluated(operation, sample, values.reshape(-1), result, list(strategies), seed):
+    sampled = [values.reshape(-1)[sample.outputs] for values in sides.values()]
+    for candidate, given in _results(operation, sample, sampled, form, own, seed):
         tried += 1
-        if given.dtype != values.dtype:
+        if given.dtype != kind:
             continue
-        same = bits(given) == wanted[sample.outputs]
-        if same.all():
-            survivors.append(candidate)
-        elif best is None or same.mean() > best[0]:
-            best = float(same.mean()), candidate
-    matches = _confirmed(operation, survivors, wanted, values.dtype, sample)
-    nearest, unlike = None, None
-    if not matches:
-        close = survivors[0] if survivors else best[1] if best is not None and best[0] >= 0.05 else None
-        if close is not None:
-            unlike = (bits(whole(operation, close.text, values.dtype)).reshape(-1) != wanted).reshape(operation.shape)
+        given_bits = bits(given)
+        for name in sides:
+            same = given_bits == seen[name]
+            if same.all():
+                survivors[name].append(candidate)
+            elif same.mean() > best[name][0]:
+                best[name] = float(same.mean()), candidate
+    found = {}
+    for name in sides:
+        matches = _confirmed(operation, survivors[name], wanted[name], kind, sample)
+        nearest, unlike = None, None
+        close = survivors[name][0] if survivors[name] else best[name][1]
+        if not matches and close is not None:
+            unlike = (bits(whole(operation, close.text, kind)).reshape(-1) != wanted[name]).reshape(operation.shape)
             nearest = close.text, float(1 - unlike.mean())
-    return Found(_distinct(matches, operation), nearest, unlike, tried)
+        found[name] = Found(_distinct(matches, operation), nearest, unlike, tried)
+    return found
 
 
 def whole(operation: Operation, text: str, dtype: Any) -> NDArray[Any]:
@@ -108,58 +135,102 @@ def whole(operation: Operation, text: str, dtype: Any) -> NDArray[Any]:
         return operation.whole(text).astype(dtype)
 
 
-def _evaluated(
-    operation: Operation, sample: Sample, values: NDArray[Any], result: Format, own: list[str], seed: int
+_Task = tuple[Candidate, Callable[[], NDArray[Any]]]
+
+
+def _results(
+    operation: Operation, sample: Sample, sampled: list[NDArray[Any]], result: Format, own: list[str], seed: int
 ) -> Iterator[tuple[Candidate, NDArray[Any]]]:
-    """Yield (candidate, its results on the sample), simplest kinds first."""
+    """Yield each candidate with its results on the sample; those not defined for this case are left out."""
+
+    def run(task: _Task) -> tuple[Candidate, NDArray[Any] | None]:
+        try:
+            with np.errstate(all="ignore"):
+                return task[0], task[1]()
+        except (InputError, UnknownOrderError):
+            return task[0], None
+
+    tasks = _tasks(operation, sample, sampled, result, own, seed)
+    threads = (os.cpu_count() or 1) if operation.n * len(sample.outputs) >= _THREADED else 1
+    with ThreadPoolExecutor(threads) as pool:
+        for some in _batches(tasks, 64) if threads > 1 else ():
+            yield from ((candidate, given) for candidate, given in pool.map(run, some) if given is not None)
+    for task in tasks if threads == 1 else ():
+        candidate, given = run(task)
+        if given is not None:
+            yield candidate, given
+
+
+def _batches(tasks: Iterator[_Task], size: int) -> Iterator[list[_Task]]:
+    while batch := list(itertools.islice(tasks, size)):
+        yield batch
+
+
+def _tasks(
+    operation: Operation, sample: Sample, sampled: list[NDArray[Any]], result: Format, own: list[str], seed: int
+) -> Iterator[_Task]:
+    """Yield candidates and how to evaluate them, the usual kinds of arithmetic first."""
     n, op, data = operation.n, operation.op, operation.data
+    kind = sampled[0].dtype
+
+    def of(candidate: Candidate) -> _Task:
+        return candidate, partial(_evaluate, operation, sample, candidate.order, candidate.settings)
+
     for text in own:
-        yield Candidate(text, "", -1, _is_reduced(text, data)), operation.whole(text).reshape(-1)[sample.outputs]
+        given = Candidate(text, "", -1, _is_reduced(text, data))
+        yield given, partial(_from_whole, operation, sample, text)
     for order, rank in _candidates.orders(n, op=op):
         for settings, extra, reduced in _candidates.plain_settings(data, result, op):
-            yield from _one(operation, sample, Candidate(order, settings, rank + extra, reduced))
+            yield of(Candidate(order, settings, rank + extra, reduced))
     short = _candidates.short_orders(n, op=op)
-    if result != FLOAT64:
+    usual = n * len(sample.outputs) <= _LONG  # else what is unusual is tried in the likeliest orders only
+    short = short if usual else short[:10]
+    if result != FLOAT64 and any(_nearly_rounded(operation, sample, seen, result) for seen in sampled):
         for order, rank in short:
             wide = Candidate(order, f"+acc(float64)+output({result})", rank + 15)
-            for _, given in _one(operation, sample, Candidate(order, "+acc(float64)")):
-                yield wide, _as_result(given, result, values.dtype)
-    yield from _with_operands(operation, sample, result, short, seed)
-    seen = values[sample.outputs]
+            inner = of(Candidate(order, "+acc(float64)"))[1]
+            yield wide, lambda inner=inner: _as_result(inner(), result, kind)  # type: ignore[misc]
+    yield from _with_operands(operation, result, short, seed)
     for settings, extra, reduced in _candidates.other_settings(data, result, op):
-        if _possible(settings, operation, sample, seen, result):
-            for order, rank in short if n * len(sample.outputs) <= 200_000 else short[:3]:
-                yield from _one(operation, sample, Candidate(order, settings, rank + extra, reduced))
+        if any(_possible(settings, operation, sample, seen, result) for seen in sampled):
+            for order, rank in short if usual else short[:1]:
+                yield of(Candidate(order, settings, rank + extra, reduced))
 
 
-def _one(operation: Operation, sample: Sample, candidate: Candidate) -> Iterator[tuple[Candidate, NDArray[Any]]]:
-    try:
-        if candidate.order.startswith("numpy_sum") and operation.op == "sum":  # its order depends on the layout
-            yield candidate, operation.whole(candidate.text).reshape(-1)[sample.outputs]
-        else:
-            yield candidate, sample.evaluate(candidate.text)
-    except (InputError, UnknownOrderError):  # not defined for this case
-        return
+def _evaluate(operation: Operation, sample: Sample, order: str, settings: str) -> NDArray[Any]:
+    if order == "numpy_sum" and operation.op == "sum":  # its order depends on the layout
+        return _from_whole(operation, sample, order + settings)
+    return sample.evaluate(order + settings)
 
 
-def _with_operands(
-    operation: Operation, sample: Sample, result: Format, short: list[tuple[str, int]], seed: int
-) -> Iterator[tuple[Candidate, NDArray[Any]]]:
+def _from_whole(operation: Operation, sample: Sample, text: str) -> NDArray[Any]:
+    return operation.whole(text).reshape(-1)[sample.outputs]
+
+
+def _with_operands(operation: Operation, result: Format, short: list[tuple[str, int]], seed: int) -> Iterator[_Task]:
     """Yield candidates that round their operands first. Their products are exact, so that FMA makes no difference."""
     if operation.data.precision < FLOAT32.precision or result == FLOAT64:
         return
     output = "" if result == FLOAT32 else f"+output({result})"
     for name, mode in _candidates.OPERANDS:
-        if as_format(name).precision >= operation.data.precision:
-            continue
         rounded = operation.rounded(name, mode)
         if rounded is None:
             continue
         same = rounded.sample(np.random.default_rng(seed))
         told = name if mode == "nearest-even" else f"{name}, {mode.replace('-', '_')}"
         for order, rank in short:
-            for _, given in _one(rounded, same, Candidate(order, output)):
-                yield Candidate(order, f"+operands({told}){output}", rank + 20, True), given
+            candidate = Candidate(order, f"+operands({told}){output}", rank + 20, True)
+            yield candidate, partial(_evaluate, rounded, same, order, output)
+
+
+def _nearly_rounded(operation: Operation, sample: Sample, seen: NDArray[Any], result: Format) -> bool:
+    """Tell whether sampled results may have been accumulated in float64 and rounded once."""
+    terms = operation.terms(sample.outputs)
+    with np.errstate(all="ignore"):
+        exact = terms.sum(axis=1)
+        doubt = (operation.n + 2) * 2.0**-52 * np.abs(terms).sum(axis=1) + 2.0**-1000
+        low, high = (_as_result(exact + sign * doubt, result, seen.dtype) for sign in (-1, 1))
+    return bool(np.all(~((seen < low) | (seen > high))))
 
 
 def _possible(settings: str, operation: Operation, sample: Sample, seen: NDArray[Any], result: Format) -> bool:
@@ -168,12 +239,15 @@ def _possible(settings: str, operation: Operation, sample: Sample, seen: NDArray
         for name in ("float16", "bfloat16"):
             if f"acc({name})" in settings:
                 return bool(np.array_equal(np.asarray(round_to(seen, name)), seen, equal_nan=True))
-        # A compensated sum is within a few units of exact, plus a second-order term (Higham, section 4.3).
+        # Compensated sums are within (2u + O(n u**2)) sum(abs(terms)) of exact (Higham, section 4.3), beside what the
+        # products were rounded by, which dot2 makes up for.
         terms = operation.terms(sample.outputs)
         unit = 2.0**-result.precision
         size = np.abs(terms).sum(axis=1)
         exact = terms.sum(axis=1)
-        near = 3 * unit * np.maximum(np.abs(exact), np.abs(seen)) + (2 + operation.n * operation.n * unit) * unit * size
+        near = (
+            (2.1 + (operation.op != "sum" and "dot2" not in settings) + operation.n * operation.n * unit) * unit * size
+        )
         return bool(np.all(~(np.abs(seen - exact) > near)))
 
 
@@ -222,9 +296,14 @@ def _distinct(matches: list[tuple[Candidate, int]], operation: Operation) -> tup
 
 
 def _tree(candidate: Candidate, operation: Operation) -> Any:
-    from fpsim.strategies import strategy
+    from fpsim.emulation import _axes
+    from fpsim.strategies import Strategy, strategy
 
     chosen = strategy(candidate.text)
+    if operation.op == "sum":
+        x = operation.inputs[0]
+        _, order = chosen.order.layout(x.shape, x.strides, _axes(x.ndim, operation.axis))
+        chosen = Strategy(order, chosen.settings)
     program = chosen.program(operation.n, data=operation.data)
     arithmetic = tuple(map(str, program.arithmetics))
     if program.n > _NESTED:

@@ -68,7 +68,8 @@ class Operation:
 
         if self.op == "sum":
             return np.asarray(emulation.sum(self.inputs[0], text, axis=self.axis))
-        return np.asarray(emulation.matmul(*self.inputs, text))
+        a, b = self.inputs
+        return np.asarray(emulation.matmul(a, b, text))
 
     def rounded(self, form: str, mode: RoundingMode) -> Operation | None:
         """Return the operation on inputs that are rounded to a format first; None where that changes nothing."""
@@ -95,12 +96,12 @@ class Operation:
     def terms(self, outputs: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the exact terms, as far as float64 holds them, of outputs by flat index: (outputs, n)."""
         if self._right is None:
-            return self._left[outputs].astype(np.float64)
+            return np.asarray(self._left[outputs], np.float64)
         m, n = self._left.shape[1], self._right.shape[2]
         stack, row, column = outputs // (m * n), outputs // n % m, outputs % n
         with np.errstate(all="ignore"):
             left = self._left[stack, row].astype(np.float64)
-            return left * self._right[stack, :, column].astype(np.float64)
+            return np.asarray(left * self._right[stack, :, column].astype(np.float64))
 
     def exact_in(self, form: Format, magnitude: Floats) -> NDArray[np.bool]:
         """Tell which outputs every order computes without any rounding when it accumulates in a format.

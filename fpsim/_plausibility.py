@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from fpsim._candidates import OPERANDS
 from fpsim._observed_operation import Operation, accumulator
+from fpsim.arithmetic import Rounding
+from fpsim.bounds import real_sum_bound, relative_rounding_error, sum_bound, underflow_error
 from fpsim.formats import Format
 
 if TYPE_CHECKING:
@@ -64,18 +66,21 @@ def worst_case(operation: Operation, reference: Exact, result: Format, /) -> Dou
 
     Notes
     -----
-    (n-1) u sum(abs(x)) for sums (Jeannerod & Rump 2018, theorem 4.1), n u sum(abs(a*b)) for products (theorem 4.2),
-    u = 2**-p of the accumulator, and half of its smallest subnormal for each product; plus the rounding of operands
-    wider than the accumulator, and of the result where that is narrower. Zero where every partial sum is exact.
+    Jeannerod & Rump, Math. Comp. 87 (2018) 803-819: theorem 4.1 for sums, 4.2 for products, with their underflow; plus
+    the rounding of operands wider than the accumulator, and of the result where that is narrower. Zero where every
+    partial sum is exact.
     """
     form = accumulator(operation.data, result)
-    unit = 2.0**-form.precision
+    rounding = Rounding(form)
+    unit = form.unit_roundoff
     magnitude = np.asarray(reference.magnitude, np.float64)
     product = operation.op != "sum"
-    roundings = operation.n if product else operation.n - 1
-    tiny = math.ldexp(0.5, form.emin - form.precision + 1)
+    n, v = operation.n, relative_rounding_error(rounding)
     with np.errstate(all="ignore"):
-        bound = roundings * unit * magnitude + (operation.n * (1 + operation.n * unit) * tiny if product else 0.0)
+        if product:
+            bound = real_sum_bound(n, v) * magnitude + n * (1 + n * unit) * underflow_error(rounding)
+        else:
+            bound = sum_bound(n, v) * magnitude
         if operation.data.precision > form.precision:
             bound = bound + (2 if product else 1) * unit * (1 + 2 * operation.n * unit) * magnitude
         else:
@@ -100,7 +105,9 @@ def chain_size(operation: Operation, terms: Doubles, result: Format) -> Doubles:
         partial = np.cumsum(terms, axis=1)
         forward = np.sum(_ulp(partial[:, 1:], form) ** 2, axis=1)
         rest = partial[:, -1:] - partial[:, :-1]
-        backward = np.sum(_ulp(rest[:, :-1], form) ** 2, axis=1) + _ulp(partial[:, -1], form) ** 2 * (terms.shape[1] > 1)
+        backward = np.sum(_ulp(rest[:, :-1], form) ** 2, axis=1) + _ulp(partial[:, -1], form) ** 2 * (
+            terms.shape[1] > 1
+        )
         variance = np.maximum(forward, backward)
         if operation.op != "sum":
             variance = variance + np.sum(_ulp(terms, form) ** 2, axis=1)
@@ -108,7 +115,7 @@ def chain_size(operation: Operation, terms: Doubles, result: Format) -> Doubles:
             variance = variance + _ulp(partial[:, -1], result) ** 2
         if operation.data.precision > form.precision:
             variance = variance + 2 * np.sum(_ulp(terms, form) ** 2, axis=1)
-    return np.sqrt(variance / 12)
+    return np.asarray(np.sqrt(variance / 12))
 
 
 def judge(
@@ -147,9 +154,7 @@ def _ratios(operation: Operation, error: Doubles, outputs: NDArray[np.int64], re
         return np.where(error[outputs] == 0, 0.0, error[outputs] / size)
 
 
-def _beyond(
-    error: Doubles, bound: Doubles, values: NDArray[Any], reference: Exact, result: Format
-) -> NDArray[np.bool]:
+def _beyond(error: Doubles, bound: Doubles, values: NDArray[Any], reference: Exact, result: Format) -> NDArray[np.bool]:
     """Tell which outputs rounding cannot explain, infinities and NaN among them."""
     exact = np.asarray(reference.round("float64"))
     observed = np.asarray(values, np.float64)
@@ -165,7 +170,7 @@ def _beyond(
 
 def _ulp(values: Doubles, form: Format) -> Doubles:
     exponent = np.frexp(values)[1] - 1
-    return np.ldexp(1.0, np.maximum(exponent, form.emin) - form.precision + 1)
+    return np.asarray(np.ldexp(1.0, np.maximum(exponent, form.emin) - form.precision + 1))
 
 
 def operands_that_fit(

@@ -249,8 +249,9 @@ def explain(
     task = operation(op, inputs, axis=axis)
     fitted = {name: _fitted(name, *pair, task) for name, pair in results.items()}
     reference = task.exact()
-    judged = [_side(name, *pair, task, reference, strategies, seed) for name, pair in fitted.items()]
-    sides = tuple(side for side, _ in judged)
+    found = search(task, fitted, strategies=strategies, seed=seed)
+    sampled = task.sample(np.random.default_rng(seed)).outputs
+    sides = tuple(_side(name, *pair, found[name], task, reference, sampled) for name, pair in fitted.items())
     differences = _differences(fitted)
     verdict, reason = _verdict(sides, differences, task)
     condition = np.asarray(reference.condition, np.float64)
@@ -316,18 +317,10 @@ def _fitted(name: str, values: NDArray[Any], form: Format, task: Operation) -> t
 
 
 def _side(
-    name: str,
-    values: NDArray[Any],
-    form: Format,
-    task: Operation,
-    reference: Exact,
-    strategies: list[str],
-    seed: int,
-) -> tuple[Side, Judgement]:
-    sampled = task.sample(np.random.default_rng(seed)).outputs
-    bound = worst_case(task, reference, form)
-    judgement = judge(task, bound, values, reference, form, sampled)
-    found = search(task, values, form, strategies=strategies, seed=seed)
+    name: str, values: NDArray[Any], form: Format, found: Found, task: Operation, reference: Exact,
+    sampled: NDArray[np.int64],
+) -> Side:  # fmt: skip
+    judgement = judge(task, worst_case(task, reference, form), values, reference, form, sampled)
     status, note = _status(found, judgement, values, form, task, reference, sampled)
     ulps = np.asarray(reference.ulp_error(values, format=form), np.float64)
     usable = np.isfinite(ulps)
@@ -336,7 +329,7 @@ def _side(
     error = error[np.isfinite(error)]
     right = bits(np.asarray(reference.round(form))) == bits(values)
     finite = ulps[usable]
-    side = Side(
+    return Side(
         name, str(form),
         max_ulp=float(np.abs(finite).max(initial=0.0)),
         rms_ulp=math.sqrt(float(np.mean(finite**2))) if finite.size else 0.0,
@@ -346,7 +339,6 @@ def _side(
         bound_ratio=judgement.bound_ratio, rounding_ratio=judgement.rms_ratio,
         status=status, note=note, matches=found.matches, nearest=found.nearest, tried=found.tried,
     )  # fmt: skip
-    return side, judgement
 
 
 def _status(
@@ -361,7 +353,7 @@ def _status(
     remark = _apart(found)
     if not judgement.has_rounding_size:
         fitting = operands_that_fit(task, values, reference, form, sampled)
-        if fitting is not None and _only_operands(judgement, task, values, form, fitting[0], sampled):
+        if fitting is not None and _only_operands(task, values, form, fitting[0], sampled):
             told, factor = fitting
             return "reduced size", (
                 f"measured against inputs rounded as {told}, its errors are {factor:.3g} times smaller, so that its"
@@ -388,9 +380,7 @@ def _apart(found: Found) -> str:
     return f"{text} gives {_percent(share)} of the elements; others: {pattern(found.unlike)}"
 
 
-def _only_operands(
-    judgement: Judgement, task: Operation, values: NDArray[Any], form: Format, told: str, sampled: NDArray[np.int64]
-) -> bool:
+def _only_operands(task: Operation, values: NDArray[Any], form: Format, told: str, sampled: NDArray[np.int64]) -> bool:
     """Check that against rounded operands no output is far off: an operation in reduced precision, and no other fault."""
     name, _, mode = told.removeprefix("operands(").removesuffix(")").partition(", ")
     rounded = task.rounded(name, (mode or "nearest-even").replace("_", "-"))  # type: ignore[arg-type]
@@ -401,9 +391,7 @@ def _only_operands(
     return judge(rounded, 2 * worst_case(rounded, reference, form), values, reference, form, sampled).is_within_bound
 
 
-def _beyond_note(
-    judgement: Judgement, values: NDArray[Any], form: Format, task: Operation, reference: Exact
-) -> str:
+def _beyond_note(judgement: Judgement, values: NDArray[Any], form: Format, task: Operation, reference: Exact) -> str:
     wrong = judgement.beyond
     told = f"beyond the worst-case bound of every order: {pattern(wrong)}"
     count = int((~np.isfinite(np.asarray(values, np.float64)) & wrong).sum())
@@ -424,9 +412,7 @@ def _beyond_note(
 
 def _differences(results: _Results) -> tuple[Difference, ...]:
     names = list(results)
-    return tuple(
-        _difference(a, b, *results[a], *results[b]) for i, a in enumerate(names) for b in names[i + 1 :]
-    )
+    return tuple(_difference(a, b, *results[a], *results[b]) for i, a in enumerate(names) for b in names[i + 1 :])
 
 
 def _difference(

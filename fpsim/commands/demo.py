@@ -1,0 +1,23 @@
+"""``fpsim demo``: two classic questions, answered from data inside the package."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+HELP = "answer two classic questions from data inside the package"
+_CASES = ("product", "white-paper")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("--case", choices=_CASES, help="one of the cases (default: both)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    from fpsim.demo import demo
+
+    result = demo(arguments.case)
+    print(json.dumps(result.to_dict(), indent=2, allow_nan=False) if arguments.format == "json" else result)
+    return 0

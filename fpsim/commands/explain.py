@@ -1,0 +1,123 @@
+"""``fpsim explain``: why results of one operation differ, from files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fpsim.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+HELP = "explain why two results of one operation differ"
+_TEXT = (".csv", ".txt")
+_TYPES = ("float16", "float32", "float64")
+_EPILOG = """\
+exit codes: 0 explained, 1 a bug is suspected, 2 wrong usage or unusable input, 3 unknown
+example: fpsim explain cpu.npy gpu.npy --op matmul --inputs A.npy B.npy"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "observed", nargs="+", metavar="FILE", help="observed results: .npy, .npz (file.npz:key), .csv or .txt"
+    )
+    parser.add_argument("--op", choices=("sum", "dot", "matmul"), help="the operation that gave them")
+    parser.add_argument("--inputs", nargs="+", metavar="FILE", help="its inputs: one for sum, two for dot and matmul")
+    parser.add_argument("--axis", type=_axes, help="axis of a sum, or several as 0,1 (default: all)")
+    parser.add_argument("--names", nargs="+", metavar="NAME", help="how the results are called (default: file names)")
+    parser.add_argument(
+        "--strategy", action="append", default=[], metavar="TEXT", help="a strategy to try as well; may be repeated"
+    )
+    parser.add_argument(
+        "--dtype", choices=_TYPES,
+        help="what numbers in text files are rounded to (default: the type of the other files, or the narrower of"
+        " float32 and float64 that holds them all as printed)",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    from fpsim._files import load_array
+
+    if (arguments.op is None) != (arguments.inputs is None):
+        message = "--op and --inputs go together: give both, or neither"
+        raise InputError(message)
+    if arguments.op is None and arguments.axis is not None:
+        message = "--axis needs --op sum and --inputs"
+        raise InputError(message)
+    names = _names(arguments.observed, arguments.names)
+    paths = [*arguments.observed, *(arguments.inputs or ())]
+    loaded = [load_array(path) for path in paths]
+    arrays = _typed(paths, loaded, arguments.dtype)
+    observed, inputs = arrays[: len(names)], arrays[len(names) :]
+    from fpsim.explanation import explain
+
+    found = explain(
+        dict(zip(names, observed, strict=True)),
+        op=arguments.op, inputs=inputs or None, axis=arguments.axis, strategies=arguments.strategy,
+    )  # fmt: skip
+    print(json.dumps(found.to_dict(), indent=2, allow_nan=False) if arguments.format == "json" else found)
+    return found.exit_code
+
+
+def _axes(text: str) -> Any:
+    numbers = tuple(int(part) for part in text.split(","))
+    return numbers if len(numbers) > 1 else numbers[0]
+
+
+_axes.__name__ = "axis"  # argparse names it in its message
+
+
+def _names(paths: Sequence[str], given: Sequence[str] | None) -> list[str]:
+    """Return the names of the results: those given, or the shortest ends of the paths that tell them apart."""
+    if given is not None:
+        if len(given) != len(paths) or len(set(given)) != len(given):
+            message = f"--names needs {len(paths)} different names, one for each result"
+            raise InputError(message)
+        return list(given)
+    if len(set(paths)) != len(paths):
+        message = "the same file is given twice"
+        raise InputError(message)
+    for name in (lambda p: Path(p).stem if ":" not in Path(p).name else Path(p).name, lambda p: Path(p).name, str):
+        names = [name(path) for path in paths]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def _typed(paths: Sequence[str], arrays: list[NDArray[Any]], wanted: str | None) -> list[NDArray[Any]]:
+    """Round what was read from text to the type that it was printed from."""
+    import numpy as np
+
+    is_text = [Path(path).suffix.lower() in _TEXT for path in paths]
+    if not any(is_text):
+        return arrays
+    if wanted is None:
+        binary = {str(array.dtype) for array, text in zip(arrays, is_text, strict=True) if not text}
+        known = [name for name in _TYPES if name in binary]
+        if known:
+            wanted = known[-1] if len(known) == 1 else "float32" if "float32" in known else known[-1]
+        else:
+            decimals = [array for array, text in zip(arrays, is_text, strict=True) if text]
+            wanted = "float32" if all(map(_printed_from_float32, decimals)) else "float64"
+        print(f"fpsim explain: numbers in text files are read as {wanted}; --dtype says otherwise", file=sys.stderr)
+    with np.errstate(all="ignore"):
+        return [array.astype(wanted) if text else array for array, text in zip(arrays, is_text, strict=True)]
+
+
+def _printed_from_float32(values: NDArray[Any]) -> bool:
+    """Whether every decimal is what a float32 prints as, or is one exactly."""
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        narrow = values.astype(np.float32)
+    shortest = np.array([float(str(x)) for x in narrow.reshape(-1)]).reshape(values.shape)
+    return bool(np.all((narrow == values) | (shortest == values) | np.isnan(values)))
