@@ -85,12 +85,11 @@ def _title(p: Prediction) -> str:
 
 def _guide(p: Prediction) -> list[str]:
     single = p.strategies[0].outputs == 1
-    result = "result: value and bits; " if single and not p.is_sampled else ""
-    errors = "error" if single else "rms, 99.9%, max: error"
-    bound = "bound" if single else "bound (median)"
+    columns = "error" if single else "rms, 99.9%, max"
+    median = "" if single else " (median)"
     return [
-        f"{result}{errors} against the exact result, in ulps of it; {bound}: the worst case of the order, in ulps;",
-        f"used: largest error / bound; !=NumPy: outputs whose bits are not those of NumPy {p.numpy_version} here.",
+        f"{columns}: error against the exact result, in ulps of it; used: largest error / bound;",
+        f"bound: worst case of the order and arithmetic, in ulps{median}; !=NumPy: outputs with other bits than NumPy's.",
     ]
 
 

@@ -1,12 +1,11 @@
 """Worst-case bounds of the rounding error of a strategy.
 
-Every function here states one bound, what it assumes, and where it comes from. A bound holds for the order and the
-arithmetic that the emulators run: mixed formats, directed rounding, flush-to-zero and compensation included. Where a
-partial sum might overflow there is no bound, and the answer is infinity.
+A bound holds for the order and the arithmetic that the emulators run: mixed formats, directed rounding, flush-to-zero
+and compensation included. Where a partial sum might overflow there is no bound, and the answer is infinity.
 
-Notation (Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed. 2002): u is the unit roundoff, s the exact
-sum, A the sum of the magnitudes of the terms. v is the largest relative error of one rounding, with respect to the exact
-value. Sums of log1p(v) along a path are called growth, so that expm1(growth) = (1 + v_1)(1 + v_2)... - 1.
+A is the sum of the magnitudes of the terms, s the exact sum, v the largest relative error of one rounding; sums of
+log1p(v) along a path are called growth (see `growth_bound`). The formulas are functions of their own, each with its
+assumptions and source.
 """
 
 from __future__ import annotations
@@ -18,6 +17,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from fpsim._bound_formulas import (
+    compensated_bound,
+    growth_bound,
+    growth_factor,
+    kahan_bound,
+    path_bound,
+    real_sum_bound,
+    relative_rounding_error,
+    sum_bound,
+    uncorrected_bound,
+    underflow_error,
+)
 from fpsim.arithmetic import Arithmetic, Rounding
 from fpsim.errors import InputError
 from fpsim.formats import FLOAT16, FLOAT32, FLOAT64, Format
@@ -25,132 +36,18 @@ from fpsim.orders import Order
 from fpsim.programs import LEAF, Program
 from fpsim.strategies import Strategy, strategy as as_strategy
 
+__all__ = [
+    "OPERATIONS", "Operands", "WorstCase", "bound", "classical", "combined", "compensated_bound", "growth_bound",
+    "kahan_bound", "operands", "path_bound", "program_of", "real_sum_bound", "relative_rounding_error", "sum_bound",
+    "uncorrected_bound", "underflow_error", "worst_case",
+]  # fmt: skip
+
 Operation = Literal["sum", "dot", "matmul"]
 OPERATIONS: tuple[Operation, ...] = ("sum", "dot", "matmul")
 Floats = NDArray[np.float64]
 
 # The bounds themselves are evaluated in float64; this covers its rounding errors.
 _SLACK = 1.0 + 2.0**-40
-
-
-# --- one rounding -----------------------------------------------------------------------------------------------------
-
-
-def relative_rounding_error(rounding: Rounding, /) -> float:
-    """Return v, the largest relative error of one rounding with respect to the exact value.
-
-    u/(1 + u) to nearest (Jeannerod & Rump, Math. Comp. 87 (2018) 803-819), 2u in any other mode. Assumes that the
-    result is normal and does not overflow.
-    """
-    u = rounding.format.unit_roundoff
-    return u / (1.0 + u) if rounding.mode.startswith("nearest") else 2.0 * u
-
-
-def underflow_error(rounding: Rounding, /, *, flush: bool = False) -> float:
-    """Return the largest absolute error of one rounding whose result is smaller than the smallest normal number.
-
-    Half the smallest subnormal number to nearest, all of it in other modes, and the smallest normal number where
-    subnormal results are flushed to zero.
-    """
-    form = rounding.format
-    if flush or not form.subnormals:
-        return form.smallest_normal
-    return form.smallest_subnormal * (0.5 if rounding.mode.startswith("nearest") else 1.0)
-
-
-# --- formulas ---------------------------------------------------------------------------------------------------------
-
-
-def path_bound(roundings: float, v: float, /) -> float:
-    """Return theta = (1 + v)**roundings - 1, which bounds abs(error)/A for a path of so many roundings.
-
-    Any tree: ``abs(error) <= sum_i theta_(d_i) abs(x_i) <= theta_h A``. It is Wilkinson's gamma_h (Higham 2002,
-    section 4.2) without its restriction h*u < 1, and never larger.
-    """
-    return _expm1(roundings * math.log1p(v))
-
-
-def sum_bound(n: int, v: float, /) -> float:
-    """Return (n - 1) v, which bounds abs(error)/A of a sum of n numbers of the format, in any order.
-
-    To nearest, one format throughout, gradual underflow; no restriction on n. Jeannerod & Rump, Math. Comp. 87 (2018)
-    803-819, theorem 4.1.
-    """
-    return max(n - 1, 0) * v
-
-
-def real_sum_bound(n: int, v: float, /) -> float:
-    """Return v + (n - 1) v (1 + v), which bounds abs(error)/A where the n terms are real numbers, such as products.
-
-    Assumptions as in `sum_bound`. For terms that are rounded first this is theorem 4.2 of Jeannerod & Rump (2018),
-    (n u + (2n - 1) u**2)/(1 + u)**2 < n u. For terms that enter by a fused multiply-add the same induction holds: of
-    two operands p (a partial sum) and z (real) the error is at most abs(z), at most abs(p) + v abs(z), and at most
-    v abs(p + z); the three cases abs(z) <= v A_p, A_p <= v abs(z) and neither give the step.
-    """
-    return v + max(n - 1, 0) * v * (1.0 + v) if n else 0.0
-
-
-def kahan_bound(n: int, v: float, /) -> tuple[float, float]:
-    """Return (r, q): abs(error) <= r A + q eta for Kahan's sum of n terms, eta the underflow error of an operation.
-
-    r = 3v + O(n v**2), from the standard model alone, so that it holds in every format, rounding mode and for fused
-    products. (The 2u of Knuth and Higham (4.8) needs properties of the format.) Infinite where n v**2 is not small.
-
-    Notes
-    -----
-    With y = (x - c)(1 + e1), s' = (s + y)(1 + e2), c' = ((s' - s)(1 + e3) - y)(1 + e4) the corrected sum d = s - c
-    changes by x + e1 (x - c) - E(e3 + e4 + e3 e4) - e3 (1 + e4) y, where E is the error of s'. Bounds S of abs(s), C of
-    abs(c) and D of the sum of those changes follow from each other by induction; their least solution is found by
-    iteration.
-    """
-    return _kahan(n, v, 1.0, 0.0), _kahan(n, v, 0.0, 1.0)
-
-
-def _kahan(n: int, v: float, a: float, eta: float) -> float:
-    s, c, d = a, 0.0, 0.0
-    for _ in range(1000):
-        y = (1.0 + v) * (a + c) + eta
-        y_total = (1.0 + v) * (a + n * c) + n * eta
-        e = v * (s + y) + eta
-        c_new = (e * (1.0 + v) + v * y + eta) * (1.0 + v) + eta
-        d = v * (a + n * c) + n * eta + n * (2.0 * v + v * v) * e + v * (1.0 + v) * y_total + n * (2.0 + v) * eta
-        s_new = a + d + c_new
-        if s_new <= s * (1.0 + 1e-15) and c_new <= c * (1.0 + 1e-15):
-            return (d + c_new) * (1.0 + 1e-12)
-        s, c = s_new, c_new
-        if s > 1e6 * (a + n * eta):
-            break
-    return math.inf
-
-
-def compensated_bound(inner: float, errors: float, /) -> float:
-    """Return theta(errors) * theta(inner), which bounds abs(sum + correction - s)/A of a tree with collected errors.
-
-    Neumaier (1974), Dot2 (Ogita, Rump & Oishi, SISC 26 (2005) 1955-1988) and their trees: the errors of the additions
-    are exact and add up to at most theta(inner) A, where `inner` is the growth of the sum; the correction is their
-    rounded sum, of growth `errors`. Closing adds v abs(s): together u abs(s) + O(n**2 u**2) A.
-
-    Rounding to nearest, all terms in the accumulator format, gradual underflow.
-    """
-    return _expm1(errors) * _expm1(inner)
-
-
-def uncorrected_bound(inner: float, errors: float, v: float, /) -> float:
-    """Return what takes the place of `compensated_bound` where the errors of the additions are not found exactly.
-
-    Directed rounding, or terms that are wider than the accumulator. From the standard model alone: the correction is
-    at most (1 + theta(errors)) times the sum of (1 + v)(abs(e) + v(abs(smaller operand) + abs(e))) over the additions.
-    """
-    theta = _expm1(inner)
-    return theta + (1.0 + _expm1(errors)) * (1.0 + v) * ((1.0 + v) * theta + theta * (1.0 + theta))
-
-
-def _expm1(x: float) -> float:
-    return math.expm1(x) if x < 700.0 else math.inf
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700.0 else math.inf
 
 
 # --- the bound of a program -------------------------------------------------------------------------------------------
@@ -213,6 +110,7 @@ class _Part:
 
     `entry` counts the roundings that nothing compensates; `inner` and `errors` are those of the running sum and of the
     collected errors of a compensated region, 0 outside one. `absolute` adds up underflow errors, not yet amplified.
+    `exact` says that the errors of the additions are found exactly, `carries` that there are collected ones.
     """
 
     form: Format | None
@@ -221,6 +119,7 @@ class _Part:
     errors: float = 0.0
     absolute: float = 0.0
     exact: bool = True
+    carries: bool = False
 
 
 def worst_case(op: str, program: Program, arithmetic: Arithmetic, /, *, data: Format | None = None) -> WorstCase:
@@ -250,6 +149,9 @@ def worst_case(op: str, program: Program, arithmetic: Arithmetic, /, *, data: Fo
     tree enter with their own bounds.
     """
     _check(op)
+    from fpsim.emulation import _closing
+
+    closing = _closing(program)
     raw: list[_Part] = []
     peaks = [0.0]
     for node, row in enumerate(program.nodes.tolist()):
@@ -261,8 +163,7 @@ def worst_case(op: str, program: Program, arithmetic: Arithmetic, /, *, data: Fo
                 terms += [(1, first), (times - 1, later)] if not terms and row[2] == 0 else [(times, later)]
             else:
                 inner = program.arithmetics[int(program.nodes[child, 3])]
-                carried = own.compensation in ("neumaier", "dot2") and inner.compensation == own.compensation
-                terms.append((times, raw[child] if carried and inner.output is None else _closed(raw[child], inner)))
+                terms.append((times, _closed(raw[child], inner) if closing[child] else raw[child]))
         part, peak = _fold([term for term in terms if term[0]], own)
         raw.append(part)
         peaks += [peak, *(term.entry + term.inner for times, term in terms if times)]
@@ -273,13 +174,13 @@ def worst_case(op: str, program: Program, arithmetic: Arithmetic, /, *, data: Fo
 def _finish(
     op: str, program: Program, arithmetic: Arithmetic, root: Arithmetic, part: _Part, peak: float, data: Format
 ) -> WorstCase:
-    relative = _expm1(part.entry)
-    amplified = _exp(part.entry + part.inner + part.errors)
-    top = _exp(peak)
+    relative = growth_bound(part.entry)
+    amplified = growth_factor(part.entry + part.inner + part.errors)
+    top = growth_factor(peak)
     last, last_absolute = 0.0, 0.0
     flush = _flushes(root)
     if root.compensation in ("neumaier", "dot2"):
-        relative += _exp(part.entry) * _region(part, root)
+        relative += growth_factor(part.entry) * _region(part, root)
         last = relative_rounding_error(root.accumulator)
         last_absolute = underflow_error(root.accumulator, flush=True) if flush else 0.0
     one_format = _one_format_bound(op, program, root, data)
@@ -346,7 +247,6 @@ def _fold(terms: list[tuple[int, _Part]], a: Arithmetic) -> tuple[_Part, float]:
     v = relative_rounding_error(a.accumulator)
     step = math.log1p(v)
     region = a.compensation is not None
-    slots = 2 + (a.compensation == "dot2")  # roundings that a collected error may pass at each addition
     total: _Part | None = None
     exact = a.accumulator.mode.startswith("nearest")
     absolute = 0.0
@@ -356,7 +256,7 @@ def _fold(terms: list[tuple[int, _Part]], a: Arithmetic) -> tuple[_Part, float]:
         exact = exact and term.exact and fits
         absolute += times * term.absolute
         if total is None:
-            total = replace(term, entry=term.entry + (0.0 if fits else step))
+            total = replace(term, entry=term.entry + (0.0 if fits else step), carries=region)
             absolute += eta
             times -= 1
         if not times:
@@ -364,8 +264,11 @@ def _fold(terms: list[tuple[int, _Part]], a: Arithmetic) -> tuple[_Part, float]:
         absolute += times * eta * (8.0 if region else 1.0)
         entry, inner = max(total.entry, term.entry), max(total.inner, term.inner)
         if region:
+            # Each addition's error is rounded once as it is collected; before, with that of a product; after, with
+            # those that the term brings along.
+            slots = 1 + (a.compensation == "dot2") + term.carries
             errors = max(total.errors, term.errors) + times * slots * step
-            total = _Part(form, entry, inner + times * step, errors)
+            total = _Part(form, entry, inner + times * step, errors, carries=True)
         else:
             total = _Part(form, entry + times * step)
     assert total is not None
@@ -401,7 +304,7 @@ def _closed(part: _Part, a: Arithmetic) -> _Part:
         v = relative_rounding_error(a.accumulator)
         region = _region(part, a)
         entry += math.log1p(region + v * (1.0 + region))
-        absolute = absolute * _exp(part.inner + part.errors) if absolute else 0.0
+        absolute = absolute * growth_factor(part.inner + part.errors) if absolute else 0.0
         absolute += underflow_error(a.accumulator, flush=True) if _flushes(a) else 0.0
     if a.output is not None:
         entry += math.log1p(relative_rounding_error(a.output))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim import bounds
+from fpsim._prediction_data import Batch, Drawn, Given
 from fpsim._prediction_text import as_html, as_text, plain_number, with_bits
 from fpsim.errors import InputError, StrategyError
 from fpsim.exact import Exact
@@ -29,9 +30,9 @@ _Array = NDArray[Any]
 Progress = Callable[[int, int], None]
 
 # What a term costs, in nanoseconds, to choose the number of repeats; estimates, so that the choice can be repeated.
-_BUDGET, _DRAWING, _EXACT, _PLAIN, _GENERAL, _OUTPUT = 6e9, 10.0, 2.0, 0.7, 50.0, 300.0
-_MOST_REPEATS = 1000
-_BATCH_ELEMENTS, _BATCH_OUTPUTS = 1 << 22, 1 << 20
+_BUDGET, _DRAWING, _EXACT, _GENERAL, _OUTPUT = 6e9, 10.0, 2.0, 50.0, 300.0
+_PLAIN = {"sum": 3.0, "dot": 3.0, "matmul": 0.7}
+_MOST_REPEATS, _LARGEST_REPEATS = 1000, 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,16 +261,21 @@ def predict(
         sizes = _shape(op, shape)
         texts = _laws(op, inputs)
         times = _default_repeats(op, sizes, chosen) if repeats is None else _positive("repeats", repeats)
-        source: _Drawn | _Given = _Drawn(op, sizes, texts, times, rng, dtype)
+        if times > _LARGEST_REPEATS:
+            message = f"repeats must be at most {_LARGEST_REPEATS}, not {times}"
+            raise InputError(message)
+        source: Drawn | Given = Drawn(op, sizes, texts, times, rng, dtype)
     else:
         for name, value in (("shape", shape), ("repeats", repeats)):
             if value is not None:
                 message = f"{name} is for data of a law, not for given arrays"
                 raise InputError(message)
-        source = _Given(op, inputs, axis)
+        source = Given(op, inputs, axis)
     tallies, skipped, results, exact = _run(source, chosen, progress)
     if skipped:
         notes.append(f"{skipped} outputs have no finite exact value; errors do not count them")
+    if 1 < tallies[0].outputs < 1000:
+        notes.append(f"of {tallies[0].outputs} outputs the 99.9 % quantile is the largest")
     return Prediction(
         op, source.shape, source.data, source.dtype, source.repeats, source.seed,
         _summaries(chosen, tallies, results), np.__version__, exact, tuple(notes),
@@ -370,133 +376,9 @@ def _default_repeats(op: str, sizes: tuple[int, ...], chosen: Sequence[Strategy]
     elements = terms if op == "sum" else 2 * terms if op == "dot" else sizes[1] * (sizes[0] + sizes[2])
     plain = sum(one.arithmetic().is_plain for one in chosen)
     outputs = math.prod(sizes[:-1]) if op == "sum" else sizes[0] * sizes[-1] if op == "matmul" else 1
-    cost = elements * _DRAWING + terms * (_EXACT + plain * _PLAIN + (len(chosen) - plain) * _GENERAL)
+    cost = elements * _DRAWING + terms * (_EXACT + plain * _PLAIN[op] + (len(chosen) - plain) * _GENERAL)
     cost += outputs * _OUTPUT * (2 + len(chosen))
     return int(min(max(_BUDGET // cost, 1), _MOST_REPEATS))
-
-
-# --- where the operands come from -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Operands of many outputs at once; a dot product is a product of one row and one column."""
-
-    op: str
-    inputs: tuple[_Array, ...]
-    axis: Any
-
-    @property
-    def stacked_dots(self) -> bool:
-        """Whether these are several dot products: stacks of one row each, and of one column each."""
-        return self.op == "dot" and self.inputs[0].ndim > 1
-
-    def emulated(self, chosen: Strategy) -> _Array:
-        import fpsim
-
-        if self.op == "sum":
-            return np.asarray(fpsim.sum(self.inputs[0], chosen, axis=self.axis))
-        product = np.asarray(fpsim.matmul(*self.inputs, chosen))
-        return product.reshape(-1) if self.stacked_dots else product
-
-    def exact(self) -> Exact:
-        from fpsim import exact
-
-        if self.op == "sum":
-            return exact.sum(self.inputs[0], axis=self.axis)
-        a, b = self.inputs
-        if self.stacked_dots:
-            return exact.dot(a[:, 0, :], b[:, :, 0])
-        return exact.dot(a, b) if self.op == "dot" else exact.matmul(a, b)
-
-    def from_numpy(self) -> _Array:
-        with np.errstate(all="ignore"):
-            if self.op == "sum":
-                return np.asarray(np.sum(self.inputs[0], axis=self.axis))
-            a, b = self.inputs
-            if self.stacked_dots:
-                return np.array([np.dot(x[0], y[:, 0]) for x, y in zip(a, b, strict=True)])
-            return np.asarray(np.dot(a, b) if self.op == "dot" else np.matmul(a, b))
-
-
-class _Given:
-    """Arrays of the caller."""
-
-    repeats, seed = 1, None
-
-    def __init__(self, op: str, inputs: Sequence[Any], axis: Any) -> None:
-        from fpsim._arrays import as_floats
-
-        bounds._check(op, len(inputs))
-        names = ("x",) if op == "sum" else ("a", "b")
-        pairs = [as_floats(x, name=name) for x, name in zip(inputs, names, strict=True)]
-        arrays = [values for values, _ in pairs]
-        if any(values.size == 0 for values in arrays):
-            message = f"{op} of empty arrays: there is no error to predict"
-            raise InputError(message)
-        if op == "dot" and any(values.ndim != 1 for values in arrays):
-            message = f"dot takes two vectors, not arrays of {' and '.join(str(v.ndim) for v in arrays)} dimensions"
-            raise InputError(message)
-        if axis is not None and op != "sum":
-            message = f"axis belongs to sums, not to {op}"
-            raise InputError(message)
-        self.op, self.inputs, self.axis = op, tuple(arrays), axis
-        self.data = ("array",) * len(arrays)
-        self.dtype = str(max((form for _, form in pairs), key=lambda form: (form.precision, form.emax)))
-        self.shape = arrays[0].shape
-        if op == "matmul" and arrays[1].ndim > 1:
-            self.shape = (*self.shape, arrays[1].shape[-1])
-
-    def batches(self) -> Iterator[_Batch]:
-        yield _Batch(self.op, self.inputs, self.axis)
-
-    @property
-    def count(self) -> int:
-        return 1
-
-
-class _Drawn:
-    """Operands of a law; each repeat has a random stream of its own, so that batches do not matter."""
-
-    axis = -1
-
-    def __init__(
-        self, op: str, shape: tuple[int, ...], laws: tuple[Law, ...], repeats: int, rng: Any, dtype: Any
-    ) -> None:
-        from fpsim.formats import _generator
-
-        self.op, self.shape, self.laws, self.repeats = op, shape, laws, repeats
-        self.data = tuple(str(one) for one in laws)
-        self.form = as_format(dtype)
-        self.dtype = str(self.form)
-        self.seed = int(rng) if isinstance(rng, int | np.integer) else None
-        self.streams = _generator(rng).spawn(repeats)
-        elements = max(math.prod(part) for part in self._parts())
-        outputs = math.prod(shape[:-1]) if op == "sum" else shape[0] * shape[2] if op == "matmul" else 1
-        self.size = max(1, min(_BATCH_ELEMENTS // elements, _BATCH_OUTPUTS // outputs))
-
-    def _parts(self) -> list[tuple[int, ...]]:
-        if self.op == "sum":
-            return [self.shape]
-        if self.op == "dot":
-            return [(1, self.shape[0]), (self.shape[0], 1)]
-        m, k, n = self.shape
-        return [(m, k), (k, n)]
-
-    def batches(self) -> Iterator[_Batch]:
-        for first in range(0, self.repeats, self.size):
-            streams = self.streams[first : first + self.size]
-            drawn = []
-            for one, part in zip(self.laws, self._parts(), strict=True):
-                size = part if self.op != "dot" else (self.shape[0],)
-                values = [one.draw(size, rng=stream, dtype=self.form).reshape(part) for stream in streams]
-                stacked = np.stack(values) if len(values) > 1 else values[0][None]
-                drawn.append(stacked.reshape(-1, part[-1]) if self.op == "sum" else stacked)
-            yield _Batch(self.op, tuple(drawn), self.axis if self.op == "sum" else None)
-
-    @property
-    def count(self) -> int:
-        return -(-self.repeats // self.size)
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -559,7 +441,7 @@ def _bits(x: _Array) -> NDArray[np.int64]:
 
 
 def _run(
-    source: _Given | _Drawn, chosen: Sequence[Strategy], progress: Progress | None
+    source: Given | Drawn, chosen: Sequence[Strategy], progress: Progress | None
 ) -> tuple[list[_Tally], int, list[_Array | None], Exact | None]:
     tallies = [_Tally() for _ in chosen]
     results: list[_Array | None] = [None] * len(chosen)
@@ -590,15 +472,15 @@ def _run(
             bound = np.asarray(bounds.combined(worst[index], operands, value=sized)).reshape(value.shape)
             tallies[index].add(result, numpy_bits, reference, bound, form)
             done += 1
-            if isinstance(source, _Given):
+            if isinstance(source, Given):
                 results[index] = result
     if progress is not None:
         progress(total, total)
-    given = reference.exact if reference is not None and isinstance(source, _Given) else None
+    given = reference.exact if reference is not None and isinstance(source, Given) else None
     return tallies, skipped, results, given
 
 
-def _data_format(batch: _Batch) -> Any:
+def _data_format(batch: Batch) -> Any:
     wide = any(x.dtype == np.float64 for x in batch.inputs)
     return as_format("float64") if wide else as_format(batch.inputs[0].dtype)
 
