@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -72,17 +74,21 @@ def mean(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepd
     of nothing is NaN.
     """
     chosen = as_strategy(strategy)
-    total, n, arithmetic = _reduce(x, chosen, axis, keepdims)
-    accumulator = arithmetic.accumulator
+    total, n, plain = _reduce(x, _without_output(chosen), axis, keepdims)
+    form, mode = plain.accumulator.format, plain.accumulator.mode
+    wide = total.astype(np.float64)
+    # The count is converted to float32, or to a wider accumulator, before it divides.
+    count = np.float64(round_to(float(n), FLOAT32 if FLOAT32.includes(form) else form))
     with np.errstate(all="ignore"):
-        # A quotient of two numbers of at most 25 bits rounds rightly through float64; float64 itself divides natively.
-        wide = total.astype(np.float64)
-        if arithmetic.mean == "divide":
-            wide = wide / np.float64(n)
+        if plain.mean == "divide":
+            quotient = _sticky(wide / count, wide, form, lambda q, x: x - q * Fraction(float(count)))
         else:
-            inverse = round_to(np.float64(1.0) / np.float64(n), accumulator.format, mode=accumulator.mode)
-            wide = wide * np.float64(inverse)
-    return _stored(wide, accumulator.format, accumulator.mode, arithmetic)[()]
+            one = np.ones(1)
+            inverse = _sticky(one / count, one, form, lambda q, x: x - q * Fraction(float(count)))
+            factor = np.float64(round_to(inverse[0], form, mode=mode))
+            quotient = _sticky(wide * factor, wide, form, lambda q, x: x * Fraction(float(factor)) - q)
+    arithmetic = dataclasses.replace(plain, output=chosen.settings.output)
+    return _stored(quotient, form.without_subnormals() if plain.ftz else form, mode, arithmetic)[()]
 
 
 def norm(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepdims: bool = False) -> Any:
@@ -93,12 +99,16 @@ def norm(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepd
     chosen = as_strategy(strategy)
     values, data = _operand(x, "x", chosen)
     arithmetic = chosen.arithmetic(data)
-    view, kept, order = _terms(values, chosen, axis, data)
-    program = _resolved(chosen, order).program(view.shape[0], data=data)
-    squares = [_products(column[None, :], column[:, None], program, arithmetic)[0, 0] for column in view.T]
+    plain = _without_output(chosen)
+    # A library sums a temporary array of squares, which is dense whatever the strides of x.
+    view, kept, order = _terms(np.positive(values), plain, axis, data)
+    program = _resolved(plain, order).program(view.shape[0], data=data)
+    squares = [_products(column[None, :], column[:, None], program, plain.arithmetic(data))[0, 0] for column in view.T]
+    wide = np.array(squares, np.float64).reshape(kept)
+    form = arithmetic.accumulator.format
     with np.errstate(all="ignore"):
-        roots = np.sqrt(np.array(squares, np.float64).reshape(kept))
-    out = _stored(roots, arithmetic.accumulator.format, arithmetic.accumulator.mode, arithmetic)
+        roots = _sticky(np.sqrt(wide), wide, form, lambda q, x: x - q * q)
+    out = _stored(roots, form, arithmetic.accumulator.mode, arithmetic)
     return _with_axes(out, values.ndim, axis, keepdims)[()]
 
 
@@ -135,7 +145,7 @@ def cumsum(x: Any, /, strategy: str | Strategy | Order, *, axis: int | None = No
     axis = _axes(values.ndim, axis)[0]
     moved = np.moveaxis(values, axis, 0)
     n = moved.shape[0]
-    program = chosen.program(n, data=data)
+    program = _without_output(chosen).program(n, data=data)
     if not program.visits_in_sequence:
         message = (
             f"cumsum needs an order that takes the terms in sequence (serial, chunks, split, pairwise): not {chosen}"
@@ -150,7 +160,7 @@ def cumsum(x: Any, /, strategy: str | Strategy | Order, *, axis: int | None = No
     out = np.empty(view.shape, np.float64)
     if out.size:
         _general(None, view, program, out)
-    result = _stored(out, arithmetic.result_format, "nearest-even", None)
+    result = _stored(out, arithmetic.accumulator.format, arithmetic.accumulator.mode, arithmetic)
     return np.moveaxis(result.reshape(moved.shape), 0, axis)
 
 
@@ -256,7 +266,9 @@ def _operand(x: Any, name: str, chosen: Strategy) -> tuple[_Array, Format]:
     if values.dtype != wanted:
         values = values.astype(wanted, order="K")
     if arithmetic.daz:
-        values = np.where(np.abs(values) < form.smallest_normal, np.copysign(wanted(0), values), values)
+        # Narrower numbers are widened on their way in, which keeps their subnormals.
+        native = FLOAT32 if arithmetic.operands is None and FLOAT32.includes(form) else form
+        values = np.where(np.abs(values) < native.smallest_normal, np.copysign(wanted(0), values), values)
     return values, form
 
 
@@ -266,10 +278,32 @@ def _storage(form: Format) -> type[np.floating]:
     return np.float32 if FLOAT32.includes(form) else np.float64
 
 
-def _stored(wide: _Array, form: Format, mode: RoundingMode, arithmetic: Arithmetic | None) -> _Array:
+def _without_output(chosen: Strategy) -> Strategy:
+    return dataclasses.replace(chosen, settings=dataclasses.replace(chosen.settings, output=None))
+
+
+def _sticky(results: _Array, values: _Array, form: Format, excess: Callable[[Fraction, Fraction], Fraction]) -> _Array:
+    """Make float64 results of one operation odd where they are inexact, so that they can be rounded to `form`.
+
+    `excess` of a result and its operand has the sign of the exact result minus the result. Up to 25 bits nothing needs
+    to be done: a quotient, product or root of such numbers is exact or far from the middle between two of them.
+    """
+    if form.precision <= 25 or form == FLOAT64:
+        return results
+    out = np.array(results)
+    for index, result in np.ndenumerate(results):
+        if not np.isfinite(result) or result == 0:
+            continue
+        rest = excess(Fraction(float(result)), Fraction(float(values[index])))
+        if rest and np.float64(result).view(np.int64) % 2 == 0:
+            out[index] = np.nextafter(result, np.inf if rest > 0 else -np.inf)
+    return out
+
+
+def _stored(wide: _Array, form: Format, mode: RoundingMode, arithmetic: Arithmetic) -> _Array:
     """Return float64 results rounded to a format (and then to the output format), in its NumPy type."""
     values = np.asarray(round_to(wide, form, mode=mode))
-    if arithmetic is not None and arithmetic.output is not None:
+    if arithmetic.output is not None:
         form = arithmetic.output.format
         values = np.asarray(round_to(values, form, mode=arithmetic.output.mode))
     with np.errstate(over="ignore"):
@@ -344,8 +378,9 @@ def _closing(program: Program) -> NDArray[np.bool]:
     for node, own in enumerate(arithmetic):
         out[node] |= own.output is not None
         for child in {child for _, child in program.children(node) if child >= 0}:
-            inner = arithmetic[child].compensation
-            out[child] |= inner is not None and (inner == "kahan" or inner != own.compensation)
+            inner = arithmetic[child]
+            carried = inner.compensation == own.compensation != "kahan" and inner.accumulator == own.accumulator
+            out[child] |= inner.compensation is not None and not carried
     out[-1] |= arithmetic[-1].compensation is not None
     return out
 
@@ -388,13 +423,40 @@ def _sums(view: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
     closing = np.zeros(program.fold_count, np.bool)
 
     def panel(start: int) -> None:
-        right = _panel(view, start, width, None, out.dtype)
+        if width == 1 and view.dtype == out.dtype:
+            right, offset, stride = _in_place(view[:, start])
+        else:
+            right, offset, stride = _panel(view, start, width, None, out.dtype).reshape(-1), 0, width
         registers, stack, code = _rooms(program, 1, width, out.dtype)
         target = out[start : start + width]
-        interpreter.sums(kind, program.nodes, program.segments, closing, right, registers, target, stack, code)
+        interpreter.sums(
+            kind, program.nodes, program.segments, closing, right, offset, stride, registers, target, stack, code
+        )  # fmt: skip
 
     _for_each(panel, range(0, outputs, width), view.size)
     return out
+
+
+def _in_place(vector: _Array) -> tuple[_Array, int, int]:
+    """Return a strided vector as contiguous memory, without a copy, with the place of its first element and its step.
+
+    The memory comes read-only, so that one compiled kernel serves all.
+    """
+    step, rest = divmod(vector.strides[0], vector.itemsize)
+    if rest or vector.size < 2:
+        vector, step = np.ascontiguousarray(vector), 1
+    first = -step * (vector.size - 1) if step < 0 else 0
+    lowest = vector[::-1] if step < 0 else vector
+    length = abs(step) * (vector.size - 1) + 1 if vector.size else 0
+    memory = np.lib.stride_tricks.as_strided(lowest, (length,), (vector.itemsize,), writeable=False)
+    return memory, first, step
+
+
+def _frozen(x: _Array) -> _Array:
+    """Return x read-only; a kernel is compiled once for that, and not again for operands that are so already."""
+    view = x.view()
+    view.flags.writeable = False
+    return view
 
 
 def _panel(matrix: _Array, start: int, width: int, places: _Array | None, dtype: Any) -> _Array:
@@ -403,11 +465,11 @@ def _panel(matrix: _Array, start: int, width: int, places: _Array | None, dtype:
 
     part = matrix[:, start : start + width]
     if places is None and part.shape[1] == width and part.flags.c_contiguous and part.dtype == dtype:
-        return part
+        return _frozen(part)
     out = interpreter.aligned((matrix.shape[0], width), dtype)
     out[:, : part.shape[1]] = part if places is None else part[places]
     out[:, part.shape[1] :] = 0
-    return out
+    return _frozen(out)
 
 
 def _rooms(program: Program, rows: int, columns: int, dtype: Any) -> tuple[_Array, _Array, _Array]:
@@ -483,14 +545,14 @@ def _row_tiles(left: _Array, rows: int, packed: bool, places: _Array | None, dty
     if places is not None:
         left = left[:, places]
     if m == groups * rows and not packed:
-        return np.ascontiguousarray(left, dtype).reshape(groups, rows, n)
+        return _frozen(np.ascontiguousarray(left, dtype).reshape(groups, rows, n))
     out = interpreter.aligned((groups, n, rows) if packed else (groups, rows, n), dtype)
     view = out.transpose(0, 2, 1) if packed else out
     view[:whole] = left[: whole * rows].reshape(whole, rows, n)
     if whole < groups:
         view[whole] = 0
         view[whole, : m - whole * rows] = left[whole * rows :]
-    return out
+    return _frozen(out)
 
 
 def _general(
@@ -538,5 +600,6 @@ def _table(a: Arithmetic) -> list[float]:
         *numbers(accumulator.format, accumulator.mode),
         *numbers(a.product or accumulator.format, accumulator.mode),
         *numbers(output.format, output.mode),
-        float(a.fma), float(compensation), float(a.output is not None), 0.0,
+        float(a.fma), float(compensation), float(a.output is not None),
+        float(accumulator.format.subnormals),
     ]  # fmt: skip

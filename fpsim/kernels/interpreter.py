@@ -49,19 +49,18 @@ def aligned(shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
 @kernel
 def _execute_products(
     kind: Any, code: Any, count: int, fused: Any, left: Any, left_offset: int, row_stride: int,
-    leaf_stride: int, right: Any,
-    registers: Any,
+    leaf_stride: int, right: Any, width: int, registers: Any,
 ) -> None:  # fmt: skip
     for q in range(count):
         if code[q, OP] == RUN:
             if fused[code[q, ARITHMETIC]]:
                 run_tile(
-                    kind, FUSED, left, left_offset, row_stride, leaf_stride, right, registers, code[q, DST], code[q, START], code[q, END],
+                    kind, FUSED, left, left_offset, row_stride, leaf_stride, right, 0, width, registers, code[q, DST], code[q, START], code[q, END],
                     code[q, BASE], code[q, N_ITEMS], code[q, S_ITEMS], code[q, N_OUTER], code[q, S_OUTER], code[q, N_INNER], code[q, S_INNER],
                 )  # fmt: skip
             else:
                 run_tile(
-                    kind, SEPARATE, left, left_offset, row_stride, leaf_stride, right, registers, code[q, DST], code[q, START], code[q, END],
+                    kind, SEPARATE, left, left_offset, row_stride, leaf_stride, right, 0, width, registers, code[q, DST], code[q, START], code[q, END],
                     code[q, BASE], code[q, N_ITEMS], code[q, S_ITEMS], code[q, N_OUTER], code[q, S_OUTER], code[q, N_INNER], code[q, S_INNER],
                 )  # fmt: skip
         else:
@@ -69,11 +68,11 @@ def _execute_products(
 
 
 @kernel
-def _execute_sums(kind: Any, code: Any, count: int, right: Any, registers: Any) -> None:
+def _execute_sums(kind: Any, code: Any, count: int, right: Any, offset: int, stride: int, registers: Any) -> None:
     for q in range(count):
         if code[q, OP] == RUN:
             run_tile(
-                kind, SUM, right, 0, 0, 0, right, registers, code[q, DST], code[q, START], code[q, END],
+                kind, SUM, right, 0, 0, 0, right, offset, stride, registers, code[q, DST], code[q, START], code[q, END],
                 code[q, BASE], code[q, N_ITEMS], code[q, S_ITEMS], code[q, N_OUTER], code[q, S_OUTER], code[q, N_INNER], code[q, S_INNER],
             )  # fmt: skip
         else:
@@ -120,14 +119,34 @@ def products(
         offset = tile * outer * inner
         if whole:
             _execute_products(
-                kind, code, count, fused, flat_left, offset, row_stride, leaf_stride, flat_right, flat_registers
+                kind,
+                code,
+                count,
+                fused,
+                flat_left,
+                offset,
+                row_stride,
+                leaf_stride,
+                flat_right,
+                columns,
+                flat_registers,
             )
         else:
             restart(nodes, stack)
             while stack[0, 0] > 0:
                 count = sequence(nodes, segments, closing, True, False, stack, code)
                 _execute_products(
-                    kind, code, count, fused, flat_left, offset, row_stride, leaf_stride, flat_right, flat_registers
+                    kind,
+                    code,
+                    count,
+                    fused,
+                    flat_left,
+                    offset,
+                    row_stride,
+                    leaf_stride,
+                    flat_right,
+                    columns,
+                    flat_registers,
                 )
         for i in range(min(rows, out.shape[0] - tile * rows)):
             for j in range(out.shape[1]):
@@ -136,13 +155,17 @@ def products(
 
 @kernel
 def sums(
-    kind: Any, nodes: Any, segments: Any, closing: Any, right: Any, registers: Any, out: Any, stack: Any, code: Any
-) -> None:
-    """Fill ``out[j]`` with the sum over k of ``right[k, j]`` in the order of a program; see `products`."""
-    flat_right = right.reshape(-1)
+    kind: Any, nodes: Any, segments: Any, closing: Any, right: Any, offset: int, stride: int, registers: Any, out: Any,
+    stack: Any, code: Any,
+) -> None:  # fmt: skip
+    """Fill ``out[j]`` with the sum over k of ``right[offset + k*stride + j]`` in the order of a program.
+
+    `right` is a vector; see `products` for the rest.
+    """
+    flat_registers = registers.reshape(-1)
     restart(nodes, stack)
     while stack[0, 0] > 0:
         count = sequence(nodes, segments, closing, True, False, stack, code)
-        _execute_sums(kind, code, count, flat_right, registers.reshape(-1))
+        _execute_sums(kind, code, count, right, offset, stride, flat_registers)
     for j in range(out.shape[0]):
-        out[j] = registers[0, 0, j]
+        out[j] = flat_registers[j]

@@ -150,6 +150,8 @@ class _Run(NamedTuple):
     left_offset: Any
     row_stride: Any
     leaf_stride: Any
+    right_offset: Any
+    right_stride: Any
     dst: Any
     start: Any
     end: Any
@@ -170,7 +172,7 @@ def _emit_leaves(
     cells = e.cells(rows)
 
     def step(k: Any, accumulators: list[Any]) -> list[Any]:
-        row = b.mul(k, _i64(e.tile.width))
+        row = b.add(run.right_offset, b.mul(k, run.right_stride))
         columns = [e.load(run.right, b.add(row, _i64(v * e.tile.lanes))) for v in range(e.tile.vectors)]
         if not product:
             return [b.fadd(acc, columns[v]) for acc, (_, v) in zip(accumulators, cells, strict=True)]
@@ -301,7 +303,7 @@ SUM, SEPARATE, FUSED = 0, 1, 2
 @intrinsic
 def run_tile(
     typingctx: Any, kind: Any, product: Any, left: Any, left_offset: Any, row_stride: Any,
-    leaf_stride: Any, right: Any, registers: Any, dst: Any, start: Any, end: Any, base: Any, n_items: Any, s_items: Any, n_outer: Any, s_outer: Any,
+    leaf_stride: Any, right: Any, right_offset: Any, right_stride: Any, registers: Any, dst: Any, start: Any, end: Any, base: Any, n_items: Any, s_items: Any, n_outer: Any, s_outer: Any,
     n_inner: Any, s_inner: Any,
 ) -> Any:  # fmt: skip
     """Fold a run of leaves, or `n_items` equal runs, into a register of the tile.
@@ -312,13 +314,13 @@ def run_tile(
     if not (isinstance(kind, types.UniTuple) and isinstance(product, types.IntegerLiteral)):
         return None
     i64 = types.int64
-    signature = types.void(kind, product, left, i64, i64, i64, right, registers, *[i64] * 10)
+    signature = types.void(kind, product, left, i64, i64, i64, right, i64, i64, registers, *[i64] * 10)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        element, itemsize = _element(sig.args[7])
+        element, itemsize = _element(sig.args[9])
         emitter = _Emitter(builder, TILES[itemsize][kind.count - 1], element, itemsize)
-        arrays = (_data(context, builder, sig.args[p], args[p]) for p in (2, 6, 7))
-        _emit_run(emitter, product.literal_value, _Run(*arrays, *args[3:6], *args[8:]))
+        arrays = (_data(context, builder, sig.args[p], args[p]) for p in (2, 6, 9))
+        _emit_run(emitter, product.literal_value, _Run(*arrays, *args[3:6], *args[7:9], *args[10:]))
         return context.get_dummy_value()
 
     return signature, codegen
