@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from fpsim.prediction import Prediction, StrategyPrediction
 
-_NAME_WIDTH = 34
+_WIDTH, _NAME_WIDTH = 100, 34
 _SYMBOLS = {"sum": "sum", "dot": "dot product", "matmul": "matrix product"}
 
 
@@ -34,7 +35,7 @@ def as_text(p: Prediction) -> str:
     header = _header(p)
     widths = [max(len(row[i]) for row in [header, *rows]) for i in range(1, len(header))]
     name_width = min(max(len(row[0]) for row in [header, *rows]), _NAME_WIDTH)
-    lines = [_title(p), *_guide(p), ""]
+    lines = [*_wrapped([_title(p), *_guide(p)]), ""]
     for row in [header, *rows]:
         numbers = "  ".join(cell.rjust(width) for cell, width in zip(row[1:], widths, strict=True))
         if len(row[0]) > name_width:
@@ -42,8 +43,12 @@ def as_text(p: Prediction) -> str:
             lines.append(f"{' ' * name_width}  {numbers}")
         else:
             lines.append(f"{row[0].ljust(name_width)}  {numbers}")
-    lines += ["", _conclusion(p), *(f"Note: {note}." for note in p.notes)]
+    lines += ["", *_wrapped([_conclusion(p), *(f"Note: {note}." for note in p.notes)])]
     return "\n".join(lines)
+
+
+def _wrapped(paragraphs: list[str]) -> list[str]:
+    return [line for text in paragraphs for line in textwrap.wrap(text, _WIDTH, break_on_hyphens=False)]
 
 
 def as_html(p: Prediction) -> str:
@@ -89,7 +94,7 @@ def _guide(p: Prediction) -> list[str]:
     median = "" if single else " (median)"
     return [
         f"{columns}: error against the exact result, in ulps of it; used: largest error / bound;",
-        f"bound: worst case of the order and arithmetic, in ulps{median}; !=NumPy: outputs with other bits than NumPy's.",
+        f"bound: worst case of order and arithmetic, in ulps{median}; !=NumPy: outputs whose bits are not NumPy's.",
     ]
 
 

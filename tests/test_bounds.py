@@ -212,7 +212,9 @@ def random_case(rng: np.random.Generator) -> tuple[str, Strategy, tuple[Any, ...
     form = str(rng.choice(FORMATS))
     text = f"{rng.choice(ORDERS)}{f'+acc({form})' if form else ''}{rng.choice(COMPENSATIONS)}{rng.choice(EXTRAS)}"
     op, n = str(rng.choice(["sum", "dot", "matmul"])), int(rng.choice(LENGTHS))
-    shapes: list[tuple[int, ...]] = {"sum": [(6, n)], "dot": [(n,), (n,)], "matmul": [(3, n), (n, 4)]}[op]
+    shapes: tuple[tuple[int, ...], ...] = ((3, n), (n, 4)) if op == "matmul" else ((n,), (n,))
+    if op == "sum":
+        shapes = ((6, n),)
     dtype = rng.choice(["float32", "float32", "float16", "float64"])
     try:
         chosen = fpsim.strategy(text)
