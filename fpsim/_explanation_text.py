@@ -102,7 +102,7 @@ def _difference(d: Difference) -> str:
 
 
 def _rows(found: Explanation) -> list[list[str]]:
-    head = ["side", "format", "max error", "rms error", "at", "absolute", "of bound", "correctly rounded", "verdict"]
+    head = ["side", "format", "max error", "rms error", "at", "absolute", "of bound", "correctly rounded", "finding"]
     body = [
         [
             side.name, side.format, f"{number(side.max_ulp)} ulp", f"{number(side.rms_ulp)} ulp",
@@ -119,6 +119,11 @@ def _table(found: Explanation) -> list[str]:
 
 
 def _matches(side: Side) -> list[str]:
+    if side.parts:
+        return [
+            f"{side.name}: bit for bit by {len(side.parts)} strategies that share the elements",
+            *(f"  {part.strategy}: {part.count} ({part.where})" for part in side.parts),
+        ]
     if not side.matches:
         near = ""
         if side.nearest is not None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,18 @@ from numpy.typing import NDArray
 from fpsim import _candidates
 from fpsim._candidates import Candidate
 from fpsim._observed_operation import Operation, Sample
+from fpsim._plausibility import pattern
 from fpsim.errors import InputError, UnknownOrderError
 from fpsim.formats import FLOAT32, FLOAT64, Format, round_to
+from fpsim.strategies import Strategy, strategy
 
 Bits = NDArray[Any]
 _WORK = 20_000_000_000  # multiplications and additions that survivors may cost on all outputs
 _DISTINCT = 300  # matches whose trees are compared with each other
 _NESTED = 2048
+_MOST_PARTS = 4  # strategies that may share the outputs of one result
+_LEAST_PART = 16  # outputs that a part must have, so that it is no chance
+_LEAST_SHARE = 0.2
 _LONG = 200_000  # terms of a sample that count as many
 _THREADED = 100_000  # terms of a sample from which on candidates run side by side
 
@@ -49,6 +54,25 @@ class Match:
     reduced: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of the outputs of one side, and the strategy that gives them bit for bit.
+
+    Attributes
+    ----------
+    strategy : str
+        Its text.
+    count : int
+        How many outputs it gives that no part before it gives.
+    where : str
+        Which they are, in words.
+    """
+
+    strategy: str
+    count: int
+    where: str
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """What the search found for one side.
@@ -63,12 +87,16 @@ class Found:
         The outputs that `nearest` does not give.
     tried : int
         Number of strategies tried.
+    parts : tuple of Part
+        Without a match: few strategies of full precision that give all outputs together, as libraries treat edges in
+        another way; empty where there are none.
     """
 
     matches: tuple[Match, ...]
     nearest: tuple[str, float] | None
     unlike: NDArray[np.bool] | None = field(repr=False)
     tried: int
+    parts: tuple[Part, ...] = ()
 
 
 def bits(values: Any, /) -> Bits:
@@ -106,11 +134,15 @@ def _search(
     best: dict[str, tuple[float, Candidate | None]] = dict.fromkeys(sides, (0.05, None))
     tried = 0
     sampled = [values.reshape(-1)[sample.outputs] for values in sides.values()]
-    for candidate, given in _results(operation, sample, sampled, form, own, seed):
+
+    def again(other: Operation) -> Sample:
+        return other.sample(np.random.default_rng(seed))
+
+    for candidate, given in _results(operation, sample, sampled, form, own, again):
         tried += 1
-        if given.dtype != kind:
+        if not np.can_cast(given.dtype, kind):
             continue
-        given_bits = bits(given)
+        given_bits = bits(given.astype(kind))
         for name in sides:
             same = given_bits == seen[name]
             if same.all():
@@ -118,15 +150,54 @@ def _search(
             elif same.mean() > best[name][0]:
                 best[name] = float(same.mean()), candidate
     found = {}
-    for name in sides:
+    for name, values in sides.items():
         matches = _confirmed(operation, survivors[name], wanted[name], kind, sample)
         nearest, unlike = None, None
         close = survivors[name][0] if survivors[name] else best[name][1]
         if not matches and close is not None:
             unlike = (bits(whole(operation, close.text, kind)).reshape(-1) != wanted[name]).reshape(operation.shape)
             nearest = close.text, float(1 - unlike.mean())
-        found[name] = Found(_distinct(matches, operation), nearest, unlike, tried)
+        parts: tuple[Part, ...] = ()
+        if nearest is not None and unlike is not None and nearest[1] >= _LEAST_SHARE:
+            parts = _parts(operation, values, form, nearest[0], unlike, own)
+        found[name] = Found(_distinct(matches, operation), nearest, unlike, tried, parts)
     return found
+
+
+def _parts(
+    operation: Operation, values: NDArray[Any], form: Format, first: str, unlike: NDArray[np.bool], own: list[str]
+) -> tuple[Part, ...]:
+    """Return strategies that give all outputs together, starting with one that gives all but those marked."""
+    wanted = bits(values)
+    parts = [Part(first, int((~unlike).sum()), pattern(np.atleast_1d(~unlike)))]
+    for _ in range(_MOST_PARTS - 1):
+        if int(unlike.sum()) < _LEAST_PART:
+            return ()
+        mask = unlike
+
+        def again(other: Operation, mask: NDArray[np.bool] = mask) -> Sample:
+            return other.sample_where(mask)
+
+        sample = again(operation)
+        inside = mask.reshape(-1)[sample.outputs]
+        seen = wanted.reshape(-1)[sample.outputs][inside]
+        best: tuple[float, int, Candidate] | None = None
+        for candidate, given in _results(operation, sample, [values.reshape(-1)[sample.outputs]], form, own, again):
+            if candidate.reduced or not np.can_cast(given.dtype, values.dtype):
+                continue
+            share = float((bits(given.astype(values.dtype))[inside] == seen).mean())
+            if share >= 0.5 and (best is None or (share, -candidate.rank) > best[:2]):
+                best = share, -candidate.rank, candidate
+        if best is None:
+            return ()
+        unlike = mask & (bits(whole(operation, best[2].text, values.dtype)) != wanted)
+        gained = mask & ~unlike
+        if int(gained.sum()) < _LEAST_PART:
+            return ()
+        parts.append(Part(best[2].text, int(gained.sum()), pattern(np.atleast_1d(gained))))
+        if not unlike.any():
+            return tuple(parts)
+    return ()
 
 
 def whole(operation: Operation, text: str, dtype: Any) -> NDArray[Any]:
@@ -135,11 +206,17 @@ def whole(operation: Operation, text: str, dtype: Any) -> NDArray[Any]:
         return operation.whole(text).astype(dtype)
 
 
+@lru_cache(4096)
+def _parsed(text: str) -> Strategy:
+    return strategy(text)
+
+
+_Again = Callable[[Operation], Sample]  # the same sample of an operation on other inputs of the same shape
 _Task = tuple[Candidate, Callable[[], NDArray[Any]]]
 
 
 def _results(
-    operation: Operation, sample: Sample, sampled: list[NDArray[Any]], result: Format, own: list[str], seed: int
+    operation: Operation, sample: Sample, sampled: list[NDArray[Any]], result: Format, own: list[str], again: _Again
 ) -> Iterator[tuple[Candidate, NDArray[Any]]]:
     """Yield each candidate with its results on the sample; those not defined for this case are left out."""
 
@@ -150,7 +227,7 @@ def _results(
         except (InputError, UnknownOrderError):
             return task[0], None
 
-    tasks = _tasks(operation, sample, sampled, result, own, seed)
+    tasks = _tasks(operation, sample, sampled, result, own, again)
     threads = (os.cpu_count() or 1) if operation.n * len(sample.outputs) >= _THREADED else 1
     with ThreadPoolExecutor(threads) as pool:
         for some in _batches(tasks, 64) if threads > 1 else ():
@@ -167,7 +244,7 @@ def _batches(tasks: Iterator[_Task], size: int) -> Iterator[list[_Task]]:
 
 
 def _tasks(
-    operation: Operation, sample: Sample, sampled: list[NDArray[Any]], result: Format, own: list[str], seed: int
+    operation: Operation, sample: Sample, sampled: list[NDArray[Any]], result: Format, own: list[str], again: _Again
 ) -> Iterator[_Task]:
     """Yield candidates and how to evaluate them, the usual kinds of arithmetic first."""
     n, op, data = operation.n, operation.op, operation.data
@@ -190,7 +267,7 @@ def _tasks(
             wide = Candidate(order, f"+acc(float64)+output({result})", rank + 15)
             inner = of(Candidate(order, "+acc(float64)"))[1]
             yield wide, lambda inner=inner: _as_result(inner(), result, kind)  # type: ignore[misc]
-    yield from _with_operands(operation, result, short, seed)
+    yield from _with_operands(operation, result, short, again)
     for settings, extra, reduced in _candidates.other_settings(data, result, op):
         if any(_possible(settings, operation, sample, seen, result) for seen in sampled):
             for order, rank in short if usual else short[:1]:
@@ -200,14 +277,16 @@ def _tasks(
 def _evaluate(operation: Operation, sample: Sample, order: str, settings: str) -> NDArray[Any]:
     if order == "numpy_sum" and operation.op == "sum":  # its order depends on the layout
         return _from_whole(operation, sample, order + settings)
-    return sample.evaluate(order + settings)
+    return sample.evaluate(_parsed(order + settings))
 
 
 def _from_whole(operation: Operation, sample: Sample, text: str) -> NDArray[Any]:
     return operation.whole(text).reshape(-1)[sample.outputs]
 
 
-def _with_operands(operation: Operation, result: Format, short: list[tuple[str, int]], seed: int) -> Iterator[_Task]:
+def _with_operands(
+    operation: Operation, result: Format, short: list[tuple[str, int]], again: _Again
+) -> Iterator[_Task]:
     """Yield candidates that round their operands first. Their products are exact, so that FMA makes no difference."""
     if operation.data.precision < FLOAT32.precision or result == FLOAT64:
         return
@@ -216,7 +295,7 @@ def _with_operands(operation: Operation, result: Format, short: list[tuple[str, 
         rounded = operation.rounded(name, mode)
         if rounded is None:
             continue
-        same = rounded.sample(np.random.default_rng(seed))
+        same = again(rounded)
         told = name if mode == "nearest-even" else f"{name}, {mode.replace('-', '_')}"
         for order, rank in short:
             candidate = Candidate(order, f"+operands({told}){output}", rank + 20, True)
@@ -257,9 +336,7 @@ def _as_result(values: NDArray[Any], result: Format, dtype: Any) -> NDArray[Any]
 
 
 def _is_reduced(text: str, data: Format) -> bool:
-    from fpsim.strategies import strategy
-
-    arithmetic = strategy(text).arithmetic(data)
+    arithmetic = _parsed(text).arithmetic(data)
     low_operands = arithmetic.operands is not None and arithmetic.operands.format.precision < data.precision
     return low_operands or arithmetic.accumulator.format.precision < FLOAT32.precision
 
@@ -297,9 +374,8 @@ def _distinct(matches: list[tuple[Candidate, int]], operation: Operation) -> tup
 
 def _tree(candidate: Candidate, operation: Operation) -> Any:
     from fpsim.emulation import _axes
-    from fpsim.strategies import Strategy, strategy
 
-    chosen = strategy(candidate.text)
+    chosen = _parsed(candidate.text)
     if operation.op == "sum":
         x = operation.inputs[0]
         _, order = chosen.order.layout(x.shape, x.strides, _axes(x.ndim, operation.axis))

@@ -16,6 +16,7 @@ from fpsim.formats import FLOAT32, FLOAT64, Format, RoundingMode, round_to
 
 if TYPE_CHECKING:
     from fpsim._exact_values import Exact
+    from fpsim.strategies import Strategy
 
 Floats = NDArray[Any]
 OPERATIONS = ("sum", "dot", "matmul")
@@ -93,6 +94,21 @@ class Operation:
         flat = (which * m + rows[:, None]) * n + across
         return Sample(self.op, flat.reshape(-1), self._left[which][rows], self._right[which][:, across])
 
+    def sample_where(self, wanted: NDArray[np.bool], outputs: int = 64) -> Sample:
+        """Return a sample with many of the marked outputs; others may be among them."""
+        room = max(1, min(outputs, _TERMS // max(self.n, 1)))
+        if self._right is None:
+            chosen = np.flatnonzero(wanted)
+            chosen = chosen[np.linspace(0, len(chosen) - 1, min(room, len(chosen))).astype(np.int64)]
+            return Sample(self.op, chosen, np.ascontiguousarray(self._left[chosen]), None)
+        stack, m, n = self._left.shape[0], self._left.shape[1], self._right.shape[2]
+        marked = wanted.reshape(stack, m, n)
+        which = int(np.argmax(marked.sum(axis=(1, 2))))
+        columns = _most(marked[which].sum(axis=0), int(room**0.5))
+        rows = _most(marked[which][:, columns].sum(axis=1), room // len(columns))
+        flat = (which * m + rows[:, None]) * n + columns
+        return Sample(self.op, flat.reshape(-1), self._left[which][rows], self._right[which][:, columns])
+
     def terms(self, outputs: NDArray[np.int64]) -> NDArray[np.float64]:
         """Return the exact terms, as far as float64 holds them, of outputs by flat index: (outputs, n)."""
         if self._right is None:
@@ -164,7 +180,7 @@ class Sample:
     left: Floats
     right: Floats | None
 
-    def evaluate(self, text: str) -> Floats:
+    def evaluate(self, text: str | Strategy) -> Floats:
         """Return these outputs under a strategy, in the order of `outputs`."""
         from fpsim import emulation
 
@@ -255,6 +271,12 @@ def _some(generator: np.random.Generator, size: int, count: int) -> NDArray[np.i
     while len(chosen) < count:
         chosen.add(int(generator.integers(size)))
     return np.array(sorted(chosen), np.int64)
+
+
+def _most(counts: NDArray[Any], limit: int) -> NDArray[np.int64]:
+    """Return the places of the largest counts that are not zero, up to `limit` of them, in order."""
+    chosen = np.argsort(counts, kind="stable")[::-1][: max(limit, 1)]
+    return np.sort(chosen[counts[chosen] > 0]).astype(np.int64)
 
 
 def _lowest_bit(values: Floats, axis: int) -> NDArray[np.int64]:

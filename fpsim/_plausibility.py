@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fpsim._bound_formulas import real_sum_bound, relative_rounding_error, sum_bound, underflow_error
 from fpsim._candidates import OPERANDS
 from fpsim._observed_operation import Operation, accumulator
 from fpsim.arithmetic import Rounding
-from fpsim.bounds import real_sum_bound, relative_rounding_error, sum_bound, underflow_error
 from fpsim.formats import Format
 
 if TYPE_CHECKING:
@@ -96,9 +96,12 @@ def chain_size(operation: Operation, terms: Doubles, result: Format) -> Doubles:
 
     Notes
     -----
-    The square root of the sum of ulp**2/12 over the roundings of one running sum, forwards or backwards, whichever is
-    larger: the error of a rounding is taken as uniform over an ulp. Trees and several accumulators round smaller
-    partial sums, so that this is an upper limit for the orders in use, not for all orders that there are.
+    The square root of the sum of ulp**2/12 over the roundings of one running sum: forwards, backwards, or in random
+    order (expected), whichever is larger. The error of a rounding is taken as uniform over an ulp. Trees and several
+    accumulators round smaller partial sums, so that this is an upper limit for the orders in use, not for all orders
+    that there are. In random order a partial sum of k of n terms x with sum s has the expected square
+    k (n-k)/(n (n-1)) sum(x**2) + k (k-1)/(n (n-1)) s**2, and ulp**2 is 4 u**2 times the square of the number over that
+    of its significand, whose inverse square is 0.541 on average (its logarithm taken as uniform).
     """
     form = accumulator(operation.data, result)
     with np.errstate(all="ignore"):
@@ -108,7 +111,10 @@ def chain_size(operation: Operation, terms: Doubles, result: Format) -> Doubles:
         backward = np.sum(_ulp(rest[:, :-1], form) ** 2, axis=1) + _ulp(partial[:, -1], form) ** 2 * (
             terms.shape[1] > 1
         )
-        variance = np.maximum(forward, backward)
+        n = max(terms.shape[1], 2)
+        squares = ((n + 1) / 6 - 1 / n) * np.sum(terms**2, axis=1) + (n + 1) / 3 * partial[:, -1] ** 2
+        shuffled = 0.541 * 4 * form.unit_roundoff**2 * squares * (terms.shape[1] > 1)
+        variance = np.maximum(np.maximum(forward, backward), shuffled)
         if operation.op != "sum":
             variance = variance + np.sum(_ulp(terms, form) ** 2, axis=1)
         if result.precision < form.precision:
@@ -193,7 +199,8 @@ def operands_that_fit(
             continue
         with np.errstate(all="ignore"):
             left = np.abs(observed - rounded.terms(sampled).sum(axis=1))
-        if np.isfinite(left).all() and (best is None or _rms(left) < best[0]):
+        # Rounding modes that differ only at ties are not told apart; the usual one stands first.
+        if np.isfinite(left).all() and (best is None or _rms(left) < 0.9 * best[0]):
             best = _rms(left), f"operands({name}{'' if mode == 'nearest-even' else ', ' + mode.replace('-', '_')})"
     if best is None:
         return None
@@ -222,10 +229,11 @@ def pattern(wrong: NDArray[np.bool], /) -> str:
         steps = np.unique(np.diff(places[:, 0]))
         if len(steps) == 1 and steps[0] > 1:
             return f"every {steps[0]}th element from {low[0]} to {high[0]}"
-    if count >= 0.9 * inside and inside < total:
+    filling = count >= 0.9 * inside and inside < total
+    if filling or (count >= 0.5 * inside and 2 * inside <= total):
         parts = [f"{_axis_name(axis, wrong.ndim)} {_span(a, b)}" for axis, (a, b) in enumerate(zip(low, high, strict=True))
                  if b - a + 1 < wrong.shape[axis]]  # fmt: skip
-        return f"{count} elements, filling {', '.join(parts)}"
+        return f"{count} elements, {'filling' if filling else 'within'} {', '.join(parts)}"
     if wrong.ndim == 2:
         rows, columns = np.unique(places[:, 0]), np.unique(places[:, 1])
         if len(rows) <= max(1, wrong.shape[0] // 10) or len(columns) <= max(1, wrong.shape[1] // 10):

@@ -229,6 +229,9 @@ def _product_verdict(verdict: str, closest: tuple[str, ...]) -> str:
 def _order_told(here: Any, there: Any) -> str:
     if here.matches:
         told = f"NumPy's BLAS used the order {here.matches[0].strategy} here: every bit is reproduced."
+    elif here.parts:
+        orders = " and ".join(part.strategy for part in here.parts)
+        told = f"NumPy's BLAS used {orders} for different elements here: every bit is reproduced."
     elif here.nearest is not None:
         told = (
             f"NumPy's BLAS used no single order that fpsim tries: {here.nearest[0]} gives"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim._arrays import as_floats
-from fpsim._matching import Found, Match, bits, search
+from fpsim._matching import Found, Match, Part, bits, search
 from fpsim._observed_operation import Operation, operation
 from fpsim._plausibility import Judgement, judge, operands_that_fit, pattern, worst_case
 from fpsim.errors import InputError
@@ -20,7 +20,7 @@ from fpsim.formats import FLOAT32, FLOAT64, Format, as_format, round_to
 if TYPE_CHECKING:
     from fpsim._exact_values import Exact
 
-__all__ = ["Difference", "Explanation", "Match", "Side", "explain"]
+__all__ = ["Difference", "Explanation", "Match", "Part", "Side", "explain"]
 
 SCHEMA: Final = "fpsim.explanation/1"
 #: Every verdict, and the exit code of the command for it.
@@ -65,6 +65,8 @@ class Side:
         Without a match: the strategy that gives most outputs, and their share.
     tried : int
         Number of strategies tried.
+    parts : tuple of Part
+        Without a match: few strategies that give all outputs together.
     """
 
     name: str
@@ -81,11 +83,12 @@ class Side:
     matches: tuple[Match, ...] = ()
     nearest: tuple[str, float] | None = None
     tried: int = 0
+    parts: tuple[Part, ...] = ()
 
     @property
     def is_reproduced(self) -> bool:
-        """Whether a strategy gives these bits."""
-        return bool(self.matches)
+        """Whether a strategy, or few of them together, gives these bits."""
+        return bool(self.matches or self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +241,7 @@ def explain(
     >>> found.verdict, found.closest
     ('expected rounding', ('gpu',))
     """
-    for text in (strategies := list(strategies)):
-        _ = _strategy(text)
+    strategies = [str(_strategy(text)) for text in strategies]
     if (op is None) != (inputs is None):
         message = "op and inputs go together: give both, or neither"
         raise InputError(message)
@@ -337,7 +339,7 @@ def _side(
         worst_at=tuple(int(i) for i in worst),
         correctly_rounded=float(np.mean(right)),
         bound_ratio=judgement.bound_ratio, rounding_ratio=judgement.rms_ratio,
-        status=status, note=note, matches=found.matches, nearest=found.nearest, tried=found.tried,
+        status=status, note=note, matches=found.matches, nearest=found.nearest, tried=found.tried, parts=found.parts,
     )  # fmt: skip
 
 
@@ -348,6 +350,9 @@ def _status(
     """Return the status of a side and what stands out."""
     if any(not match.reduced for match in found.matches):
         return "reproduced", ""
+    if found.parts:
+        told = "; ".join(f"{part.strategy} gives {part.count} ({part.where})" for part in found.parts)
+        return "reproduced", f"several strategies share the elements: {told}"
     if found.matches:
         return "reduced", f"only with reduced precision: {found.matches[0].strategy}"
     remark = _apart(found)
@@ -516,7 +521,7 @@ def _changed(first: str, second: str) -> list[str]:
 
 def _next_steps(verdict: str, sides: tuple[Side, ...]) -> tuple[str, ...]:
     steps = []
-    open_sides = [side.name for side in sides if not side.matches]
+    open_sides = [side.name for side in sides if not side.is_reproduced]
     if verdict == "bug suspected":
         steps.append("recompute the elements named above on their own, and compare the inputs that the faulty side saw")
     if verdict == "unknown" and open_sides:

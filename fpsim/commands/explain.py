@@ -114,10 +114,11 @@ def _typed(paths: Sequence[str], arrays: list[NDArray[Any]], wanted: str | None)
 
 
 def _printed_from_float32(values: NDArray[Any]) -> bool:
-    """Whether every decimal is what a float32 prints as, or is one exactly."""
+    """Whether every decimal is what a float32 prints as: in full, as short as can be, or in nine digits."""
     import numpy as np
 
     with np.errstate(all="ignore"):
         narrow = values.astype(np.float32)
-    shortest = np.array([float(str(x)) for x in narrow.reshape(-1)]).reshape(values.shape)
-    return bool(np.all((narrow == values) | (shortest == values) | np.isnan(values)))
+        shortest = np.array([float(str(x)) for x in narrow.reshape(-1)]).reshape(values.shape)
+        nine_digits = np.abs(values - narrow) <= 5.001e-9 * np.abs(values)
+    return bool(np.all((narrow == values) | (shortest == values) | nine_digits | np.isnan(values)))
