@@ -104,6 +104,11 @@ class Arithmetic:
         if accumulator.format.precision > 51 and accumulator != Rounding(FLOAT64):
             message = f"acc({accumulator}): more than 51 bits are emulated only as acc(float64), to nearest even"
             raise StrategyError(message)
+        if self.product is not None and self.product.precision > 51 and self.product != accumulator.format:
+            exact = self.product == FLOAT64 and FLOAT32.includes(self.operand_format)
+            if not exact and (self.product != FLOAT64 or accumulator.mode != "nearest-even"):
+                message = f"product({self.product}): more than 51 bits are emulated only as float64, to nearest even"
+                raise StrategyError(message)
         if self.fma and self.product is not None:
             message = "product(...) says how a separate product is rounded, so it cannot be joined with fma"
             raise StrategyError(message)

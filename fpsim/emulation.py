@@ -372,15 +372,9 @@ def _plain(program: Program) -> bool:
 
 
 def _closing(program: Program) -> NDArray[np.bool]:
-    """Which folds finish by a step of their own: where an output is rounded or a compensated sum is used by others."""
-    out = np.zeros(program.fold_count, np.bool)
+    """Which folds finish by a step of their own: rounding an output, dropping or adding a correction."""
     arithmetic = [program.arithmetics[index] for index in program.nodes[:, 3].tolist()]
-    for node, own in enumerate(arithmetic):
-        out[node] |= own.output is not None
-        for child in {child for _, child in program.children(node) if child >= 0}:
-            inner = arithmetic[child]
-            carried = inner.compensation == own.compensation != "kahan" and inner.accumulator == own.accumulator
-            out[child] |= inner.compensation is not None and not carried
+    out = np.array([own.output is not None or own.compensation == "kahan" for own in arithmetic])
     out[-1] |= arithmetic[-1].compensation is not None
     return out
 

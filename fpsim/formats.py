@@ -190,6 +190,11 @@ class Format:
         lowest_other = other.emin - other.precision + 1 if other.subnormals else other.emin
         return self.precision >= other.precision and lowest <= lowest_other and self.max >= other.max
 
+    def changes(self, other: Format, /) -> bool:
+        """Tell whether some number of `other`, or its infinity, is changed by rounding it to this format."""
+        infinite = other.overflow == "infinity" != self.overflow
+        return infinite or not self.includes(other)
+
     def ulp(self, x: Any, /) -> NDArray[np.float64]:
         """Return the unit in the last place of the binade of x in this format.
 

@@ -86,12 +86,14 @@ class Builder:
             and not arithmetic.output
         ):
             inner = items[0].item.arithmetic
-            if inner.accumulator == arithmetic.accumulator and inner.compensation == arithmetic.compensation:
+            same = inner.accumulator == arithmetic.accumulator and inner.ftz == arithmetic.ftz
+            if same and inner.compensation == arithmetic.compensation:
                 return items[0]
         leaf_first = len(items) > 1 and items[0].size == 1 and items[0].item is None and items[1].item is not None
         if leaf_first and arithmetic.compensation is None:
             head, rest = split_items(tuple(items[1:]), 1)
             items = [*head, items[0], *rest]
+        items = [self._closed(segment, arithmetic) for segment in items]
         if items and items[0].item is not None and start == "first":
             source = items[0].item.arithmetic
             if arithmetic.accumulator.format.changes(source.result_format):
@@ -101,6 +103,19 @@ class Builder:
                 head, rest = split_items(tuple(items), 1)
                 items = [self._shared(head, narrow, "first"), *rest]
         return self._shared(items, arithmetic, start)
+
+    def _closed(self, segment: Segment, arithmetic: Arithmetic) -> Segment:
+        """Add up the sum and the error of each term where `arithmetic` does not carry the error on."""
+        if segment.item is None:
+            return segment
+        source = segment.item.arithmetic
+        carried = source.compensation == arithmetic.compensation and source.accumulator == arithmetic.accumulator
+        if carried or source.output is not None or source.compensation in (None, "kahan"):
+            return segment
+        closer = self._shared(
+            [Segment(0, 1, 0, item=segment.item)], dataclasses.replace(source, output=source.accumulator), "first"
+        )
+        return dataclasses.replace(segment, item=closer.item)
 
     def _shared(self, items: Iterable[Segment], arithmetic: Arithmetic, start: str) -> Segment:
         items = list(items)

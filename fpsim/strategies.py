@@ -95,7 +95,11 @@ def _program(chosen: Strategy, n: int, data: Format | None) -> Program:
         total: Segment = builder.fold((), arithmetic, start="-0" if arithmetic.start == "-0" else "+0")
     else:
         total = chosen.order.build(builder, leaves(n), arithmetic)
-    return Program.of(finished(builder, total, chosen.settings), n)
+    settings = chosen.settings
+    assert total.item is not None
+    if settings.output is None and arithmetic.accumulator.format.changes(total.item.arithmetic.result_format):
+        settings = Settings(output=arithmetic.accumulator)
+    return Program.of(finished(builder, total, settings), n)
 
 
 def strategy(text: Any, /) -> Strategy:

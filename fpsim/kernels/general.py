@@ -36,7 +36,7 @@ from fpsim.kernels.sequencer import (
 
 # Columns of the table of arithmetics: three formats of six numbers each, then the settings.
 ACCUMULATOR, PRODUCT, OUTPUT = 0, 6, 12
-FMA, COMPENSATION, HAS_OUTPUT, EXACT_PRODUCT = 18, 19, 20, 21
+FMA, COMPENSATION, HAS_OUTPUT, SUBNORMALS = 18, 19, 20, 21
 TABLE_COLUMNS = 22
 PLAIN, KAHAN, NEUMAIER, DOT2 = range(4)
 
@@ -140,21 +140,19 @@ def take(s: Any, c: Any, r: int, j: int, x: float, error: float, table: Any) -> 
 
 @kernel
 def begin(s: Any, c: Any, r: int, j: int, x: float, error: float, table: Any) -> None:
-    """Start the sum in register r with the term x."""
-    s[r, j] = rounded(x, table, ACCUMULATOR)
+    """Start the sum in register r with the term x: a conversion, which flushes nothing that the format has."""
+    s[r, j] = round_value(
+        x, int(table[ACCUMULATOR]), int(table[ACCUMULATOR + 1]), table[ACCUMULATOR + 2], int(table[ACCUMULATOR + 3]),
+        table[SUBNORMALS] != 0.0, int(table[ACCUMULATOR + 5]),
+    )  # fmt: skip
     c[r, j] = error
-
-
-@kernel
-def _leaf_product(a: float, b: float, table: Any) -> float:
-    return a * b if table[EXACT_PRODUCT] != 0.0 else multiplied(a, b, table, PRODUCT)
 
 
 @kernel
 def _product_error(a: float, b: float, product: float, table: Any) -> float:
     if table[COMPENSATION] != DOT2 or not is_finite(product):
         return 0.0
-    return rounded(fma64(a, b, -product), table, ACCUMULATOR)
+    return fused(a, b, -product, table, ACCUMULATOR)
 
 
 @kernel
@@ -181,7 +179,7 @@ def _run(code: Any, q: int, table: Any, left: Any, right: Any, has_left: bool, s
                     else:
                         take(s, c, r, j, right[k, j], 0.0, table)
                 elif first:
-                    product = _leaf_product(left[k], right[k, j], table)
+                    product = multiplied(left[k], right[k, j], table, PRODUCT)
                     begin(s, c, r, j, product, _product_error(left[k], right[k, j], product, table), table)
                 elif fma:
                     if kahan:
@@ -189,7 +187,7 @@ def _run(code: Any, q: int, table: Any, left: Any, right: Any, has_left: bool, s
                     else:
                         s[r, j] = fused(left[k], right[k, j], s[r, j], table, ACCUMULATOR)
                 else:
-                    product = _leaf_product(left[k], right[k, j], table)
+                    product = multiplied(left[k], right[k, j], table, PRODUCT)
                     take(s, c, r, j, product, _product_error(left[k], right[k, j], product, table), table)
                 if emit:
                     out[k, j] = closed(s[r, j], c[r, j], table)

@@ -156,23 +156,24 @@ def blocks(builder: Builder, items: Items, arithmetic: Arithmetic, size: int, in
     """Sum runs of `size` neighbouring terms, the last one shorter."""
     out: list[Segment] = []
     pending: Items = ()  # the beginning of a run that goes on in the next segment
-    for segment in rows_of(items, unless_multiple_of=size):
-        rest: Items = (segment,)
+    queue = [*reversed(rows_of(items, unless_multiple_of=size))]
+    while queue:
+        row = queue.pop()
         if pending:
-            more, rest = split_items(rest, size - count_items(pending))
+            more, rest = split_items((row,), size - count_items(pending))
             pending = (*pending, *more)
             if count_items(pending) == size:
                 out.append(inner.build(builder, pending, arithmetic))
                 pending = ()
-        for row in rows_of(rest, unless_multiple_of=size):
-            many = row.count // size
-            if many:
-                total = inner.build(builder, (Segment(row.base, size, row.stride, item=row.item),), arithmetic)
-                stride = size * row.stride
-                out.append(flat(Segment(total.base, many, stride, row.outer_count, row.outer_stride, total.item)))
-            if row.count % size:
-                base = row.base + many * size * row.stride
-                pending = (*pending, Segment(base, row.count % size, row.stride, item=row.item))
+            queue += reversed(rows_of(rest, unless_multiple_of=size))
+            continue
+        many = row.count // size
+        if many:
+            total = inner.build(builder, (Segment(row.base, size, row.stride, item=row.item),), arithmetic)
+            stride = size * row.stride
+            out.append(flat(Segment(total.base, many, stride, row.outer_count, row.outer_stride, total.item)))
+        if row.count % size:
+            pending = (Segment(row.base + many * size * row.stride, row.count % size, row.stride, item=row.item),)
     if pending:
         out.append(inner.build(builder, pending, arithmetic))
     return joined(out)
