@@ -74,6 +74,9 @@ def _all_orders(n: int, op: str) -> Iterator[tuple[str, int]]:
     yield from _lanes(n)
     yield from _cuts(n)
     yield from _interleaved(n)
+    for k in (8, 16, 32):
+        if k <= n:  # halves of a vector first, then neighbours, as x86 adds up a register
+            yield f"lanes({k}, combine=lanes(4, combine=pairwise))", 6
     for levels, step in ((2, 16), (3, 16), (4, 16), (4, 32), (2, 32), (2, 64), (2, 128)):
         if step < n:
             yield f"cascade({levels}, {step})", 14
@@ -91,6 +94,21 @@ def _lanes(n: int) -> Iterator[tuple[str, int]]:
         for combine in combines if k > 2 else ("",):
             for tail in tails:
                 yield f"lanes({k}{combine}{tail})", 4 + 2 * bool(combine) + 4 * bool(tail) + 6 * _odd(k)
+
+
+def blas_dots(n: int, /) -> list[tuple[str, int]]:
+    """Return (order text, rank) of vector dot products of a BLAS, whose last terms are added in float64.
+
+    OpenBLAS, ``kernel/x86_64/sdot.c`` and its kernels: four vectors of 16 lanes (AVX-512) or of 8 (AVX2). Between 32 and
+    63 last terms AVX-512 takes 32 of them in another way, which is left out.
+    """
+    tail = "tail=serial+separate+acc(float64)+product(float32)"
+    found = []
+    if n >= 64 and n % 64 < 32:
+        found.append((f"lanes(64, combine=lanes(8, chunks(2), combine=lanes(4, combine=pairwise)), {tail})", 7))
+    if n >= 32:
+        found.append((f"lanes(32, combine=lanes(4, pairwise, combine=pairwise), {tail})", 7))
+    return found
 
 
 def _cuts(n: int) -> Iterator[tuple[str, int]]:

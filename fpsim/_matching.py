@@ -27,7 +27,8 @@ _DISTINCT = 300  # matches whose trees are compared with each other
 _NESTED = 2048
 _MOST_PARTS = 4  # strategies that may share the outputs of one result
 _LEAST_PART = 16  # outputs that a part must have, so that it is no chance
-_LEAST_SHARE = 0.2
+#: Share of the outputs from which on a strategy is not there by chance: good orders agree on a third of them.
+LEAST_SHARE = 0.5
 _LONG = 200_000  # terms of a sample that count as many
 _THREADED = 100_000  # terms of a sample from which on candidates run side by side
 
@@ -158,7 +159,7 @@ def _search(
             unlike = (bits(whole(operation, close.text, kind)).reshape(-1) != wanted[name]).reshape(operation.shape)
             nearest = close.text, float(1 - unlike.mean())
         parts: tuple[Part, ...] = ()
-        if nearest is not None and unlike is not None and nearest[1] >= _LEAST_SHARE:
+        if nearest is not None and unlike is not None and nearest[1] >= LEAST_SHARE:
             parts = _parts(operation, values, form, nearest[0], unlike, own)
         found[name] = Found(_distinct(matches, operation), nearest, unlike, tried, parts)
     return found
@@ -259,6 +260,9 @@ def _tasks(
     for order, rank in _candidates.orders(n, op=op):
         for settings, extra, reduced in _candidates.plain_settings(data, result, op):
             yield of(Candidate(order, settings, rank + extra, reduced))
+    if op != "sum" and result == FLOAT32:
+        for order, rank in _candidates.blas_dots(n):
+            yield of(Candidate(order, "+fma+output(float32)", rank))
     short = _candidates.short_orders(n, op=op)
     usual = n * len(sample.outputs) <= _LONG  # else what is unusual is tried in the likeliest orders only
     short = short if usual else short[:10]

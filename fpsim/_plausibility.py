@@ -181,8 +181,8 @@ def _ulp(values: Doubles, form: Format) -> Doubles:
 
 def operands_that_fit(
     operation: Operation, values: NDArray[Any], reference: Exact, result: Format, sampled: NDArray[np.int64]
-) -> tuple[str, float] | None:
-    """Return the reduced format of operands that makes most of the error vanish, and by which factor; else None.
+) -> tuple[list[str], float] | None:
+    """Return the reduced formats of operands that make most of the error vanish, and by which factor; else None.
 
     Only a strong effect counts: at least 4 on 8 or more outputs, at least 16 on fewer.
     """
@@ -192,21 +192,23 @@ def operands_that_fit(
     if not len(sampled):
         return None
     observed = np.asarray(values, np.float64).reshape(-1)[sampled]
-    best: tuple[float, str] | None = None
+    remaining: dict[str, float] = {}
     for name, mode in OPERANDS:
         rounded = operation.rounded(name, mode)
         if rounded is None:
             continue
         with np.errstate(all="ignore"):
             left = np.abs(observed - rounded.terms(sampled).sum(axis=1))
-        # Rounding modes that differ only at ties are not told apart; the usual one stands first.
-        if np.isfinite(left).all() and (best is None or _rms(left) < 0.9 * best[0]):
-            best = _rms(left), f"operands({name}{'' if mode == 'nearest-even' else ', ' + mode.replace('-', '_')})"
-    if best is None:
+        if np.isfinite(left).all():
+            remaining[f"{name}{'' if mode == 'nearest-even' else ', ' + mode.replace('-', '_')}"] = _rms(left)
+    if not remaining:
         return None
+    # What differs only at ties, or only in range, is not told apart; the usual format stands first.
+    least = min(remaining.values())
+    fitting = [name for name, left in remaining.items() if left <= 1.1 * least]
     floor = _rms(_ulp(observed, result)) / math.sqrt(12)
-    factor = _rms(error) / max(best[0], floor)
-    return (best[1], factor) if factor >= (4 if len(sampled) >= 8 else 16) else None
+    factor = _rms(error) / max(least, floor)
+    return (fitting, factor) if factor >= (4 if len(sampled) >= 8 else 16) else None
 
 
 def _rms(values: Doubles) -> float:
@@ -236,8 +238,11 @@ def pattern(wrong: NDArray[np.bool], /) -> str:
         return f"{count} elements, {'filling' if filling else 'within'} {', '.join(parts)}"
     if wrong.ndim == 2:
         rows, columns = np.unique(places[:, 0]), np.unique(places[:, 1])
-        if len(rows) <= max(1, wrong.shape[0] // 10) or len(columns) <= max(1, wrong.shape[1] // 10):
-            few, name = (rows, "rows") if len(rows) <= len(columns) else (columns, "columns")
+        few_rows = len(rows) <= max(1, wrong.shape[0] // 10) and wrong.shape[0] > 1
+        few_columns = len(columns) <= max(1, wrong.shape[1] // 10) and wrong.shape[1] > 1
+        if few_rows or few_columns:
+            by_rows = few_rows and (len(rows) <= len(columns) or not few_columns)
+            few, name = (rows, "rows") if by_rows else (columns, "columns")
             listed = ", ".join(map(str, few[:6])) + (", ..." if len(few) > 6 else "")
             return f"{count} elements, all in {name} {listed}"
     return f"{count} of {total} elements, scattered; the first at {_place(places[0])}"

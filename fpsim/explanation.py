@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim._arrays import as_floats
-from fpsim._matching import Found, Match, Part, bits, search
+from fpsim._matching import LEAST_SHARE, Found, Match, Part, bits, search
 from fpsim._observed_operation import Operation, operation
 from fpsim._plausibility import Judgement, judge, operands_that_fit, pattern, worst_case
 from fpsim.errors import InputError
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Difference", "Explanation", "Match", "Part", "Side", "explain"]
 
 SCHEMA: Final = "fpsim.explanation/1"
+#: Share of elements that a strategy must give for the others to look like a fault, be they ever so nearly right.
+FEW_APART: Final = 0.95
 #: Every verdict, and the exit code of the command for it.
 VERDICTS: Final = {
     "identical": 0,
@@ -56,7 +58,8 @@ class Side:
     rounding_ratio : float or None
         Root mean square of the errors divided by the statistical size of one long chain's rounding.
     status : str
-        "reproduced", "reduced", "rounding size", "reduced size", "too large", "beyond bound" or "not examined".
+        "reproduced", "reduced", "rounding size", "reduced size", "too large", "unlike the others" (a strategy gives
+        at least `FEW_APART` of the elements, but not these), "beyond bound" or "not examined".
     note : str
         What stands out, in words.
     matches : tuple of Match
@@ -322,6 +325,8 @@ def _side(
     name: str, values: NDArray[Any], form: Format, found: Found, task: Operation, reference: Exact,
     sampled: NDArray[np.int64],
 ) -> Side:  # fmt: skip
+    if found.unlike is not None and found.nearest is not None and found.nearest[1] >= LEAST_SHARE:
+        sampled = task.sample_where(found.unlike).outputs  # those that are explained would hide the others
     judgement = judge(task, worst_case(task, reference, form), values, reference, form, sampled)
     status, note = _status(found, judgement, values, form, task, reference, sampled)
     ulps = np.asarray(reference.ulp_error(values, format=form), np.float64)
@@ -358,17 +363,17 @@ def _status(
     remark = _apart(found)
     if not judgement.has_rounding_size:
         fitting = operands_that_fit(task, values, reference, form, sampled)
-        if fitting is not None and _only_operands(task, values, form, fitting[0], sampled):
-            told, factor = fitting
+        if fitting is not None and _only_operands(task, values, form, fitting[0][0], sampled):
+            (told, *others), factor = fitting
+            same = f" ({', '.join(others)} cannot be told from it here)" if others else ""
             return "reduced size", (
-                f"measured against inputs rounded as {told}, its errors are {factor:.3g} times smaller, so that its"
-                " operands were rounded so, in an order that is not among those tried"
+                f"measured against inputs rounded as operands({told}), its errors are {factor:.3g} times smaller, so that"
+                f" its operands were rounded so{same}, in an order that is not among those tried"
             )
     if judgement.is_within_bound:
-        if judgement.has_rounding_size and not (remark and found.nearest and found.nearest[1] > 0.5):
-            return "rounding size", remark
+        few_apart = found.nearest is not None and found.nearest[1] >= FEW_APART
         if judgement.has_rounding_size:
-            return "too large", remark
+            return ("unlike the others", remark) if few_apart else ("rounding size", remark)
         large = (
             f"its errors are within the worst-case bound, but {judgement.rms_ratio:.3g} times (root mean square) and"
             f" {judgement.max_ratio:.3g} times (largest) what the rounding of one running sum gives"
@@ -379,7 +384,7 @@ def _status(
 
 def _apart(found: Found) -> str:
     """Say which elements differ from the strategy that gives most of them."""
-    if found.nearest is None or found.unlike is None or found.nearest[1] < 0.2:
+    if found.nearest is None or found.unlike is None or found.nearest[1] < LEAST_SHARE:
         return ""
     text, share = found.nearest
     return f"{text} gives {_percent(share)} of the elements; others: {pattern(found.unlike)}"
@@ -387,7 +392,7 @@ def _apart(found: Found) -> str:
 
 def _only_operands(task: Operation, values: NDArray[Any], form: Format, told: str, sampled: NDArray[np.int64]) -> bool:
     """Check that against rounded operands no output is far off: an operation in reduced precision, and no other fault."""
-    name, _, mode = told.removeprefix("operands(").removesuffix(")").partition(", ")
+    name, _, mode = told.partition(", ")
     rounded = task.rounded(name, (mode or "nearest-even").replace("_", "-"))  # type: ignore[arg-type]
     if rounded is None:
         return False
@@ -451,7 +456,7 @@ def _verdict(sides: tuple[Side, ...], differences: tuple[Difference, ...], task:
     if bad := by_status.get("beyond bound"):
         reasons = "; ".join(f"{side.name}: {side.note}" for side in bad)
         return "bug suspected", f"No order of additions in full precision gives these errors. {reasons}."
-    if odd := by_status.get("too large"):
+    if odd := [*by_status.get("too large", ()), *by_status.get("unlike the others", ())]:
         reasons = "; ".join(f"{side.name}: {side.note}" for side in odd)
         return "unknown", f"Not reproduced by any strategy tried, and not surely rounding. {reasons}."
     lower = [*by_status.get("reduced", ()), *by_status.get("reduced size", ())]
