@@ -20,6 +20,7 @@ from fpsim.kernels.sequencer import (
     BASE,
     DST,
     N_INNER,
+    N_ITEMS,
     N_OUTER,
     OP,
     RUN,
@@ -150,9 +151,18 @@ def begin(s: Any, c: Any, r: int, j: int, x: float, error: float, table: Any) ->
 
 @kernel
 def _product_error(a: float, b: float, product: float, table: Any) -> float:
-    if table[COMPENSATION] != DOT2 or not is_finite(product):
+    if not is_finite(product):
         return 0.0
     return fused(a, b, -product, table, ACCUMULATOR)
+
+
+@kernel
+def take_corrected(s: Any, c: Any, r: int, j: int, a: float, b: float, table: Any) -> None:
+    """Kahan's step with the product fused into its correction: y = a*b - c."""
+    y = fused(a, b, -c[r, j], table, ACCUMULATOR)
+    total = added(s[r, j], y, table, ACCUMULATOR)
+    c[r, j] = added(added(total, -s[r, j], table, ACCUMULATOR), -y, table, ACCUMULATOR)
+    s[r, j] = total
 
 
 @kernel
@@ -169,38 +179,30 @@ def _run(code: Any, q: int, table: Any, left: Any, right: Any, has_left: bool, s
     fma = table[FMA] != 0.0 and has_left
     kahan = table[COMPENSATION] == KAHAN
     emit = out.shape[0] > 0
+    # Each of the larger functions is called in one place: the compiler copies them to every call.
     for o in range(code[q, N_OUTER]):
         for i in range(code[q, N_INNER]):
             k = code[q, BASE] + o * code[q, S_OUTER] + i * code[q, S_INNER]
             for j in range(columns):
-                if not has_left:
-                    if first:
-                        begin(s, c, r, j, right[k, j], 0.0, table)
-                    else:
-                        take(s, c, r, j, right[k, j], 0.0, table)
-                elif first:
-                    product = multiplied(left[k], right[k, j], table, PRODUCT)
-                    begin(s, c, r, j, product, _product_error(left[k], right[k, j], product, table), table)
+                x = right[k, j]
+                error = 0.0
+                if has_left and (first or not fma):
+                    y = x
+                    x = multiplied(left[k], y, table, PRODUCT)
+                    if table[COMPENSATION] == DOT2:
+                        error = _product_error(left[k], y, x, table)
+                if first:
+                    begin(s, c, r, j, x, error, table)
                 elif fma:
                     if kahan:
-                        take_corrected(s, c, r, j, left[k], right[k, j], table)
+                        take_corrected(s, c, r, j, left[k], x, table)
                     else:
-                        s[r, j] = fused(left[k], right[k, j], s[r, j], table, ACCUMULATOR)
+                        s[r, j] = fused(left[k], x, s[r, j], table, ACCUMULATOR)
                 else:
-                    product = multiplied(left[k], right[k, j], table, PRODUCT)
-                    take(s, c, r, j, product, _product_error(left[k], right[k, j], product, table), table)
+                    take(s, c, r, j, x, error, table)
                 if emit:
                     out[k, j] = closed(s[r, j], c[r, j], table)
             first = False
-
-
-@kernel
-def take_corrected(s: Any, c: Any, r: int, j: int, a: float, b: float, table: Any) -> None:
-    """Kahan's step with the product fused into its correction: y = a*b - c."""
-    y = fused(a, b, -c[r, j], table, ACCUMULATOR)
-    total = added(s[r, j], y, table, ACCUMULATOR)
-    c[r, j] = added(added(total, -s[r, j], table, ACCUMULATOR), -y, table, ACCUMULATOR)
-    s[r, j] = total
 
 
 @kernel
@@ -261,7 +263,7 @@ def general(
                 elif code[q, OP] == ADD:
                     _add(s, c, r, table[COMPENSATION] >= NEUMAIER, table)
                 elif code[q, OP] == SHIFT:
-                    for k in range(code[q, BASE], code[q, BASE] + code[q, N_OUTER]):
+                    for k in range(code[q, BASE], code[q, BASE] + code[q, N_ITEMS]):
                         for j in range(right.shape[1]):
                             scan[k, j] = added(s[r, j], scan[k, j], table, ACCUMULATOR)
                 else:
