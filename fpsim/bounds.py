@@ -306,9 +306,11 @@ def _closed(part: _Part, a: Arithmetic) -> _Part:
         entry += math.log1p(region + v * (1.0 + region))
         absolute = absolute * growth_factor(part.inner + part.errors) if absolute else 0.0
         absolute += underflow_error(a.accumulator, flush=True) if _flushes(a) else 0.0
+        form = a.accumulator.format
     if a.output is not None:
-        entry += math.log1p(relative_rounding_error(a.output))
-        absolute += underflow_error(a.output, flush=a.ftz)
+        if a.ftz or form is None or not a.output.format.includes(form):
+            entry += math.log1p(relative_rounding_error(a.output))
+            absolute += underflow_error(a.output, flush=a.ftz)
         form = a.output.format
     return _Part(form, entry, absolute=absolute)
 

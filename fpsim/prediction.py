@@ -274,6 +274,8 @@ def predict(
     tallies, skipped, results, exact = _run(source, chosen, progress)
     if skipped:
         notes.append(f"{skipped} outputs have no finite exact value; errors do not count them")
+    if source.dtype not in ("float16", "float32", "float64"):
+        notes.append(f"NumPy has no {source.dtype}: its result is that of the same numbers in a wider type")
     if 1 < tallies[0].outputs < 1000:
         notes.append(f"of {tallies[0].outputs} outputs the 99.9 % quantile is the largest")
     return Prediction(

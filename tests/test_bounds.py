@@ -104,6 +104,9 @@ def test_compensated_bounds_have_the_published_form() -> None:
         assert worst.last == pytest.approx(U, rel=1e-4)
         assert worst.relative == pytest.approx(c * (n * U) ** 2, rel=0.01)
     assert case("serial+kahan", 1000).relative == pytest.approx(3 * U, rel=1e-3)
+    # Chunks that are closed one by one: u for each sum, and 3 u for those of the sums.
+    worst = case("chunks(10, serial+neumaier, combine=serial+uncompensated)", 40)
+    assert worst.relative == pytest.approx((1 + 3) * U, rel=1e-3)
     assert case("serial+neumaier", 100).bound(1.0, value=1e-3) == pytest.approx(U * 1e-3 + (99 * U) ** 2, rel=0.01)
 
 
