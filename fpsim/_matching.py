@@ -260,7 +260,7 @@ def _tasks(
     for order, rank in _candidates.orders(n, op=op):
         for settings, extra, reduced in _candidates.plain_settings(data, result, op):
             yield of(Candidate(order, settings, rank + extra, reduced))
-    if op != "sum" and result == FLOAT32:
+    if op == "dot" and result == FLOAT32:
         for order, rank in _candidates.blas_dots(n):
             yield of(Candidate(order, "+fma+output(float32)", rank))
     short = _candidates.short_orders(n, op=op)
