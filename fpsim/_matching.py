@@ -377,12 +377,12 @@ def _distinct(matches: list[tuple[Candidate, int]], operation: Operation) -> tup
 
 
 def _tree(candidate: Candidate, operation: Operation) -> Any:
-    from fpsim.emulation import _axes
+    from fpsim.emulation import axes_of
 
     chosen = _parsed(candidate.text)
     if operation.op == "sum":
         x = operation.inputs[0]
-        _, order = chosen.order.layout(x.shape, x.strides, _axes(x.ndim, operation.axis))
+        _, order = chosen.order.layout(x.shape, x.strides, axes_of(x.ndim, operation.axis))
         chosen = Strategy(order, chosen.settings)
     program = chosen.program(operation.n, data=operation.data)
     arithmetic = tuple(map(str, program.arithmetics))

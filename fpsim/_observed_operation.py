@@ -224,9 +224,9 @@ def operation(op: str, inputs: Any, /, *, axis: Any = None) -> Operation:
 
 
 def _sum(values: Floats, data: Format, axis: Any) -> Operation:
-    from fpsim.emulation import _axes
+    from fpsim.emulation import axes_of
 
-    axes = _axes(values.ndim, axis)
+    axes = axes_of(values.ndim, axis)
     kept = [i for i in range(values.ndim) if i not in axes]
     shape = tuple(values.shape[i] for i in kept)
     n = int(np.prod([values.shape[i] for i in axes], dtype=np.int64))

@@ -149,9 +149,9 @@ def worst_case(op: str, program: Program, arithmetic: Arithmetic, /, *, data: Fo
     tree enter with their own bounds.
     """
     _check(op)
-    from fpsim.emulation import _closing
+    from fpsim._execution import closing_folds
 
-    closing = _closing(program)
+    closing = closing_folds(program)
     raw: list[_Part] = []
     peaks = [0.0]
     for node, row in enumerate(program.nodes.tolist()):
@@ -413,13 +413,13 @@ def operands(op: str, strategy: str | Strategy | Order, /, *inputs: Any, axis: A
     Operands
     """
     from fpsim._arrays import as_floats
-    from fpsim.emulation import _operand
+    from fpsim.emulation import operand_of
 
     _check(op, len(inputs))
     chosen = as_strategy(strategy)
     names = ("x",) if op == "sum" else ("a", "b")
     given = [as_floats(x, name=name)[0] for x, name in zip(inputs, names, strict=True)]
-    used, forms = zip(*(_operand(x, name, chosen) for x, name in zip(inputs, names, strict=True)), strict=True)
+    used, forms = zip(*(operand_of(x, name, chosen) for x, name in zip(inputs, names, strict=True)), strict=True)
     data = FLOAT64 if FLOAT64 in forms else forms[0]
     with np.errstate(all="ignore"):
         sizes = [np.abs(values) for values in used]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -14,16 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim._arrays import as_floats
-from fpsim.arithmetic import COMPENSATIONS, Arithmetic
+from fpsim._execution import run_products, run_scan, run_sums, storage
+from fpsim.arithmetic import Arithmetic
 from fpsim.errors import InputError
-from fpsim.formats import FLOAT16, FLOAT32, FLOAT64, Format, RoundingMode, round_to, rounding_mode_code
+from fpsim.formats import FLOAT32, FLOAT64, Format, RoundingMode, round_to
 from fpsim.orders import Order
-from fpsim.programs import Program
 from fpsim.strategies import Strategy, strategy as as_strategy
 
 _Array = NDArray[Any]
-_INSTRUCTIONS = 4096  # of the buffer that a program is unrolled into
-_PANEL = 64  # columns that the general executor treats together
 
 
 def sum(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepdims: bool = False) -> Any:
@@ -97,13 +92,15 @@ def norm(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepd
     Parameters, result and errors are those of `sum`. With FMA the squares are fused into the sum.
     """
     chosen = as_strategy(strategy)
-    values, data = _operand(x, "x", chosen)
+    values, data = operand_of(x, "x", chosen)
     arithmetic = chosen.arithmetic(data)
     plain = _without_output(chosen)
     # A library sums a temporary array of squares, which is dense whatever the strides of x.
     view, kept, order = _terms(np.positive(values), plain, axis, data)
     program = _resolved(plain, order).program(view.shape[0], data=data)
-    squares = [_products(column[None, :], column[:, None], program, plain.arithmetic(data))[0, 0] for column in view.T]
+    squares = [
+        run_products(column[None, :], column[:, None], program, plain.arithmetic(data))[0, 0] for column in view.T
+    ]
     wide = np.array(squares, np.float64).reshape(kept)
     form = arithmetic.accumulator.format
     with np.errstate(all="ignore"):
@@ -137,12 +134,12 @@ def cumsum(x: Any, /, strategy: str | Strategy | Order, *, axis: int | None = No
         The order does not take the terms in sequence, or the data do not fit.
     """
     chosen = as_strategy(strategy)
-    values, data = _operand(x, "x", chosen)
+    values, data = operand_of(x, "x", chosen)
     arithmetic = chosen.arithmetic(data)
     if axis is None:
         values = values.reshape(-1)
         axis = 0
-    axis = _axes(values.ndim, axis)[0]
+    axis = axes_of(values.ndim, axis)[0]
     moved = np.moveaxis(values, axis, 0)
     n = moved.shape[0]
     program = _without_output(chosen).program(n, data=data)
@@ -159,7 +156,7 @@ def cumsum(x: Any, /, strategy: str | Strategy | Order, *, axis: int | None = No
     view = moved.reshape(n, -1)
     out = np.empty(view.shape, np.float64)
     if out.size:
-        _general(None, view, program, out)
+        run_scan(view, program, out)
     result = _stored(out, arithmetic.accumulator.format, arithmetic.accumulator.mode, arithmetic)
     return np.moveaxis(result.reshape(moved.shape), 0, axis)
 
@@ -217,8 +214,8 @@ def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
         The shapes do not match.
     """
     chosen = as_strategy(strategy)
-    left, form_a = _operand(a, "a", chosen)
-    right, form_b = _operand(b, "b", chosen)
+    left, form_a = operand_of(a, "a", chosen)
+    right, form_b = operand_of(b, "b", chosen)
     shapes = f"{left.shape} and {right.shape}"
     if left.ndim == 0 or right.ndim == 0:
         message = f"matmul needs at least one dimension on each side, not shapes {shapes}"
@@ -238,11 +235,11 @@ def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
     arithmetic = chosen.arithmetic(data)
     program = chosen.program(left.shape[-1], data=data)
     shape = (*stack, left.shape[-2], right.shape[-1])
-    out = np.empty(shape, _storage(arithmetic.result_format))
+    out = np.empty(shape, storage(arithmetic.result_format))
     lefts = np.broadcast_to(left, (*stack, *left.shape[-2:]))
     rights = np.broadcast_to(right, (*stack, *right.shape[-2:]))
     for index in np.ndindex(*stack):
-        out[index] = _products(lefts[index], rights[index], program, arithmetic)
+        out[index] = run_products(lefts[index], rights[index], program, arithmetic)
     if one_column:
         out = out[..., 0]
     if one_row:
@@ -253,7 +250,7 @@ def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
 # --- operands and results -------------------------------------------------------------------------------------------
 
 
-def _operand(x: Any, name: str, chosen: Strategy) -> tuple[_Array, Format]:
+def operand_of(x: Any, name: str, chosen: Strategy) -> tuple[_Array, Format]:
     """Return the operand as the arithmetic sees it, float32 or float64, and its format."""
     values, form = as_floats(x, name=name)
     arithmetic = chosen.arithmetic(form)
@@ -270,12 +267,6 @@ def _operand(x: Any, name: str, chosen: Strategy) -> tuple[_Array, Format]:
         native = FLOAT32 if arithmetic.operands is None and FLOAT32.includes(form) else form
         values = np.where(np.abs(values) < native.smallest_normal, np.copysign(wanted(0), values), values)
     return values, form
-
-
-def _storage(form: Format) -> type[np.floating]:
-    if form.precision == FLOAT16.precision and form.emax == FLOAT16.emax and form.emin == FLOAT16.emin:
-        return np.float16
-    return np.float32 if FLOAT32.includes(form) else np.float64
 
 
 def _without_output(chosen: Strategy) -> Strategy:
@@ -307,10 +298,11 @@ def _stored(wide: _Array, form: Format, mode: RoundingMode, arithmetic: Arithmet
         form = arithmetic.output.format
         values = np.asarray(round_to(values, form, mode=arithmetic.output.mode))
     with np.errstate(over="ignore"):
-        return values.astype(_storage(form))
+        return values.astype(storage(form))
 
 
-def _axes(ndim: int, axis: Any) -> tuple[int, ...]:
+def axes_of(ndim: int, axis: Any) -> tuple[int, ...]:
+    """Return the axes that an `axis` argument names, counted from the front; None names all."""
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, tuple) else (axis,)
@@ -335,7 +327,7 @@ def _terms(
 ) -> tuple[_Array, tuple[int, ...], Order]:
     """Return the terms as an array of shape (n, outputs), the shape of the outputs, and the order."""
     del data
-    axes = _axes(values.ndim, axis)
+    axes = axes_of(values.ndim, axis)
     order_axes, order = chosen.order.layout(values.shape, values.strides, axes, buffered=buffered)
     kept = tuple(a for a in range(values.ndim) if a not in axes)
     moved = values.transpose((*order_axes, *kept))
@@ -350,250 +342,13 @@ def _resolved(chosen: Strategy, order: Order) -> Strategy:
 
 def _reduce(x: Any, chosen: Strategy, axis: Any, keepdims: bool) -> tuple[_Array, int, Arithmetic]:
     buffered = isinstance(x, np.ndarray) and not (x.dtype.isnative and x.flags.aligned)
-    values, data = _operand(x, "x", chosen)
+    values, data = operand_of(x, "x", chosen)
     arithmetic = chosen.arithmetic(data)
     view, outputs, order = _terms(values, chosen, axis, data, buffered)
     program = _resolved(chosen, order).program(view.shape[0], data=data)
-    total = _sums(view, program, arithmetic).reshape(outputs)
+    total = run_sums(view, program, arithmetic).reshape(outputs)
     return _with_axes(total, values.ndim, axis, keepdims), view.shape[0], arithmetic
 
 
 def _with_axes(out: _Array, ndim: int, axis: Any, keepdims: bool) -> _Array:
-    return np.expand_dims(out, _axes(ndim, axis)) if keepdims else out
-
-
-# --- running programs -----------------------------------------------------------------------------------------------
-
-
-def _plain(program: Program) -> bool:
-    """Whether the fast executor can run this program."""
-    first = program.arithmetics[0]
-    return all(a.is_plain and a.accumulator == first.accumulator for a in program.arithmetics)
-
-
-def _closing(program: Program) -> NDArray[np.bool]:
-    """Which folds finish by a step of their own: rounding an output, dropping or adding a correction."""
-    arithmetic = [program.arithmetics[index] for index in program.nodes[:, 3].tolist()]
-    out = np.array([own.output is not None or own.compensation == "kahan" for own in arithmetic])
-    out[-1] |= arithmetic[-1].compensation is not None
-    return out
-
-
-def _workers(work: int) -> int:
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return 1 if work < 2_000_000 else available
-
-
-def _for_each(function: Callable[[Any], None], tasks: Iterable[Any], work: int) -> None:
-    """Run tasks that fill separate outputs; their number of threads cannot change a bit."""
-    tasks = list(tasks)
-    workers = min(_workers(work), len(tasks))
-    if workers <= 1:
-        for task in tasks:
-            function(task)
-        return
-    with ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(function, tasks):
-            pass
-
-
-def _sums(view: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
-    """Return the sum of each column of `view`, shape (n, outputs)."""
-    outputs = view.shape[1]
-    out = np.empty(outputs, _storage(arithmetic.result_format))
-    if outputs == 0:
-        return out
-    accumulator = _storage(program.arithmetics[-1].accumulator.format)
-    if not _plain(program) or not np.can_cast(view.dtype, accumulator):
-        wide = np.empty((1, outputs), np.float64)
-        _general(None, view, program, None, wide)
-        with np.errstate(over="ignore"):
-            out[:] = wide[0]
-        return out
-    from fpsim.kernels import interpreter
-
-    kind = interpreter.SCALAR if outputs == 1 else interpreter.ROW
-    _, width = interpreter.tile_shape(kind, out.itemsize)
-    closing = np.zeros(program.fold_count, np.bool)
-
-    def panel(start: int) -> None:
-        if width == 1 and view.dtype == out.dtype:
-            right, offset, stride = _in_place(view[:, start])
-        else:
-            right, offset, stride = _panel(view, start, width, None, out.dtype).reshape(-1), 0, width
-        registers, stack, code = _rooms(program, 1, width, out.dtype)
-        target = out[start : start + width]
-        interpreter.sums(
-            kind, program.nodes, program.segments, closing, right, offset, stride, registers, target, stack, code
-        )  # fmt: skip
-
-    _for_each(panel, range(0, outputs, width), view.size)
-    return out
-
-
-def _in_place(vector: _Array) -> tuple[_Array, int, int]:
-    """Return a strided vector as contiguous memory, without a copy, with the place of its first element and its step.
-
-    The memory comes read-only, so that one compiled kernel serves all.
-    """
-    step, rest = divmod(vector.strides[0], vector.itemsize)
-    if rest or vector.size < 2:
-        vector, step = np.ascontiguousarray(vector), 1
-    first = -step * (vector.size - 1) if step < 0 else 0
-    lowest = vector[::-1] if step < 0 else vector
-    length = abs(step) * (vector.size - 1) + 1 if vector.size else 0
-    memory = np.lib.stride_tricks.as_strided(lowest, (length,), (vector.itemsize,), writeable=False)
-    return memory, first, step
-
-
-def _frozen(x: _Array) -> _Array:
-    """Return x read-only; a kernel is compiled once for that, and not again for operands that are so already."""
-    view = x.view()
-    view.flags.writeable = False
-    return view
-
-
-def _panel(matrix: _Array, start: int, width: int, places: _Array | None, dtype: Any) -> _Array:
-    """Return columns `start` to `start + width` of a matrix, zeros beyond its end, with its rows in order `places`."""
-    from fpsim.kernels import interpreter
-
-    part = matrix[:, start : start + width]
-    if places is None and part.shape[1] == width and part.flags.c_contiguous and part.dtype == dtype:
-        return _frozen(part)
-    out = interpreter.aligned((matrix.shape[0], width), dtype)
-    out[:, : part.shape[1]] = part if places is None else part[places]
-    out[:, part.shape[1] :] = 0
-    return _frozen(out)
-
-
-def _rooms(program: Program, rows: int, columns: int, dtype: Any) -> tuple[_Array, _Array, _Array]:
-    """Working memory of one task: registers, stack and instruction buffer."""
-    from fpsim.kernels import interpreter, sequencer
-
-    registers = interpreter.aligned((program.registers, rows, columns), dtype)
-    stack = sequencer.new_stack(program.nesting)
-    return registers, stack, np.empty((_INSTRUCTIONS, sequencer.COLUMNS), np.int64)
-
-
-def _products(left: _Array, right: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
-    """Return the product of two matrices."""
-    (m, n), columns = left.shape, right.shape[1]
-    out = np.empty((m, columns), _storage(arithmetic.result_format))
-    if out.size == 0:
-        return out
-    accumulator = _storage(program.arithmetics[-1].accumulator.format)
-    if not _plain(program) or not np.can_cast(np.result_type(left, right), accumulator):
-        wide = np.empty((m, columns), np.float64)
-        _general(left, right, program, None, wide)
-        with np.errstate(over="ignore"):
-            out[:] = wide
-        return out
-    if columns < m and columns < 16:
-        out[:] = _products(right.T, left.T, program, arithmetic).T
-        return out
-    from fpsim.kernels import interpreter
-
-    kind = interpreter.SCALAR if out.size == 1 else interpreter.ROW if m < 4 else interpreter.WIDE
-    rows, width = interpreter.tile_shape(kind, out.itemsize)
-    whole = m // rows
-    # The leaves are laid out in the order of visit, so that every program reads its operands from first to last.
-    places = None if program.sequential is program else program.visits
-    program = program.sequential
-    packed = rows > 1 and (places is not None or not program.has_long_runs)
-    tiles = _row_tiles(left[: whole * rows], rows, packed, places, out.dtype)
-    rest = _row_tiles(left[whole * rows :], rows, packed, places, out.dtype)
-    closing = np.zeros(program.fold_count, np.bool)
-    fused = np.array([a.fma for a in program.arithmetics])
-
-    def block(task: tuple[int, int, int]) -> None:
-        start, first, last = task
-        panel = _panel(right, start, width, places, out.dtype)
-        registers, stack, code = _rooms(program, rows, width, out.dtype)
-        outputs = slice(start, start + width)
-        parts = [(tiles[first:last], out[first * rows : last * rows, outputs])]
-        if last == whole:
-            parts.append((rest, out[whole * rows :, outputs]))
-        for operand, target in parts:
-            interpreter.products(
-                kind, program.nodes, program.segments, closing, fused, operand, packed, panel, registers, target, stack,
-                code,
-            )  # fmt: skip
-
-    work = m * n * columns
-    panels = range(0, columns, width)
-    parts = max(1, min(whole, _workers(work) // len(panels)))
-    cuts = [whole * part // parts for part in range(parts + 1)]
-    _for_each(block, [(start, a, b) for start in panels for a, b in itertools.pairwise(cuts)], work)
-    return out
-
-
-def _row_tiles(left: _Array, rows: int, packed: bool, places: _Array | None, dtype: Any) -> _Array:
-    """Return the rows of a matrix in groups of `rows`, zeros beyond the last; see `fpsim.kernels.interpreter.products`.
-
-    Long runs of leaves read the rows in place. For short ones the rows of a group are put side by side.
-    """
-    from fpsim.kernels import interpreter
-
-    m, n = left.shape
-    groups, whole = -(-m // rows), m // rows
-    if places is not None:
-        left = left[:, places]
-    if m == groups * rows and not packed:
-        return _frozen(np.ascontiguousarray(left, dtype).reshape(groups, rows, n))
-    out = interpreter.aligned((groups, n, rows) if packed else (groups, rows, n), dtype)
-    view = out.transpose(0, 2, 1) if packed else out
-    view[:whole] = left[: whole * rows].reshape(whole, rows, n)
-    if whole < groups:
-        view[whole] = 0
-        view[whole, : m - whole * rows] = left[whole * rows :]
-    return _frozen(out)
-
-
-def _general(
-    left: _Array | None, right: _Array, program: Program, scan: _Array | None, out: _Array | None = None
-) -> None:
-    """Run any program in any arithmetic, into `out` of shape (m, columns), or all partial sums into `scan`."""
-    from fpsim.kernels import general
-
-    columns = right.shape[1]
-    tables = np.array([_table(a) for a in program.arithmetics])
-    closing = _closing(program)
-    has_left = left is not None
-    rows = np.zeros((1, 0)) if left is None else left.astype(np.float64)
-    if out is None:
-        out = np.empty((1, columns))
-
-    def panel(start: int) -> None:
-        part = np.ascontiguousarray(right[:, start : start + _PANEL], np.float64)
-        width = part.shape[1]
-        _, stack, code = _rooms(program, 1, 1, np.float64)
-        s, c = np.zeros((2, program.registers, width))
-        result = np.empty((rows.shape[0], width))
-        trace = np.empty((part.shape[0] if scan is not None else 0, width))
-        general.general(
-            program.nodes, program.segments, closing, tables, rows, part, has_left, s, c, result, trace, stack, code
-        )  # fmt: skip
-        out[:, start : start + width] = result
-        if scan is not None:
-            scan[:, start : start + width] = trace
-
-    _for_each(panel, range(0, columns, _PANEL), rows.shape[0] * right.size * 8)
-
-
-def _table(a: Arithmetic) -> list[float]:
-    """Return the numbers of an arithmetic as the general executor reads them."""
-
-    def numbers(form: Format, mode: RoundingMode) -> list[float]:
-        flushed = form.without_subnormals() if a.ftz else form
-        return [float(number) for number in (*flushed.parameters, rounding_mode_code(mode))]
-
-    accumulator = a.accumulator
-    output = a.output or accumulator
-    compensation = 0 if a.compensation is None else 1 + COMPENSATIONS.index(a.compensation)
-    return [
-        *numbers(accumulator.format, accumulator.mode),
-        *numbers(a.product or accumulator.format, accumulator.mode),
-        *numbers(output.format, output.mode),
-        float(a.fma), float(compensation), float(a.output is not None),
-        float(accumulator.format.subnormals),
-    ]  # fmt: skip
+    return np.expand_dims(out, axes_of(ndim, axis)) if keepdims else out
