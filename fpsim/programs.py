@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -370,37 +370,59 @@ class Program:
 
     def _relative_depths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Leaf positions of the root in order of visit, and the additions above each."""
-        last_use = {}
-        for node in range(len(self.nodes)):
-            for _, child in self.children(node):
-                last_use[child] = node
+        root = len(self.nodes) - 1
+        uses: list[list[int]] = [[] for _ in range(root + 1)]  # the folds that use a fold, as often as they do
+        for node in range(root + 1):
+            for times, child in self.children(node):
+                if child != LEAF:
+                    uses[child] += [node] * min(times, 2)
+        # A fold that is used once is laid out inside its user, so that deep trees do not copy again and again.
+        owner = [*range(root + 1)]
+        for node in range(root - 1, -1, -1):
+            if len(uses[node]) == 1:
+                owner[node] = owner[uses[node][0]]
+        last_use = {node: max(owner[user] for user in uses[node]) for node in range(root) if owner[node] == node}
         known: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
-        for node in range(len(self.nodes)):
+        for node in range(root + 1):
+            if owner[node] == node:
+                known[node] = self._laid_out(node, known)
+                for other in [other for other in known if last_use.get(other) == node]:
+                    del known[other]
+        return known[root]
+
+    def _laid_out(
+        self, root: int, known: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Leaf positions of a fold and the additions above each; `known` has those of the folds used several times."""
+        where, depth = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        stack: list[Any] = [(root, 0, 0)]
+        while stack:
+            top = stack.pop()
+            if len(top) == 2:
+                where.append(top[0])
+                depth.append(top[1])
+                continue
+            node, origin, below = top
             first, count = self.nodes[node, :2].tolist()
             rows = self.segments[first : first + count].tolist()
-            total = sum(row[1] * row[3] for row in rows)
-            seen = 0
-            where, depth = [], []
+            above = below + sum(row[1] * row[3] for row in rows)
+            parts: list[Any] = []
             for base, n_outer, s_outer, n_inner, s_inner, child in rows:
                 size = n_outer * n_inner
-                offsets = (base + s_outer * np.arange(n_outer)[:, None] + s_inner * np.arange(n_inner)).reshape(-1)
-                above = total - np.arange(seen, seen + size)
-                if seen == 0:
-                    above[0] = total - 1  # the first term starts the accumulator, or is added to an exact zero
-                seen += size
-                if child == LEAF:
-                    where.append(offsets)
-                    depth.append(above)
-                else:
-                    inner_where, inner_depth = known[child]
-                    where.append((offsets[:, None] + inner_where).reshape(-1))
-                    depth.append((above[:, None] + inner_depth).reshape(-1))
-            empty = np.zeros(0, np.int64)
-            known[node] = (np.concatenate(where or [empty]), np.concatenate(depth or [empty]))
-            for child in {row[5] for row in rows}:
-                if child != LEAF and last_use[child] == node:
-                    del known[child]
-        return known[len(self.nodes) - 1]
+                steps = above - np.arange(size)
+                if not parts:
+                    steps[0] -= 1  # the first term starts the accumulator, or is added to an exact zero
+                above -= size
+                if child != LEAF and child not in known:
+                    parts.append((child, origin + base, int(steps[0])))
+                    continue
+                offsets = origin + base + s_outer * np.arange(n_outer)[:, None] + s_inner * np.arange(n_inner)
+                inner_where, inner_depth = (np.zeros(1, np.int64),) * 2 if child == LEAF else known[child]
+                parts.append(
+                    ((offsets.reshape(-1, 1) + inner_where).reshape(-1), (steps[:, None] + inner_depth).reshape(-1))
+                )
+            stack += reversed(parts)
+        return np.concatenate(where), np.concatenate(depth)
 
     def text(self) -> str:
         """Return the compact form: a line for each distinct fold, the root last.

@@ -54,7 +54,9 @@ class Strategy:
     settings: Settings = NO_SETTINGS
 
     def __post_init__(self) -> None:
-        self.arithmetic().check()
+        arithmetic = self.arithmetic()
+        arithmetic.check()
+        _check_parts(self.order, dataclasses.replace(arithmetic, output=None))
 
     def arithmetic(self, data: Format | None = None, /) -> Arithmetic:
         """Return the arithmetic of the outermost order, for operands of format `data`.
@@ -85,6 +87,17 @@ class Strategy:
 
     def __str__(self) -> str:
         return f"{self.order}{self.settings}"
+
+
+def _check_parts(order: Order, arithmetic: Arithmetic) -> None:
+    """Raise `StrategyError` where the settings of a part contradict each other or those around it."""
+    if isinstance(order, Configured):
+        arithmetic = order.settings.over(arithmetic)
+        arithmetic.check()
+    for field in dataclasses.fields(order):  # type: ignore[arg-type]
+        part = getattr(order, field.name)
+        if isinstance(part, Order):
+            _check_parts(part, arithmetic)
 
 
 @functools.lru_cache(maxsize=64)

@@ -146,7 +146,12 @@ Term = int | Node
 def fold(terms: list[Term], arithmetic: Arithmetic, start: str | None = None) -> Node:
     if len(terms) > 1 and isinstance(terms[0], int) and isinstance(terms[1], Node) and not arithmetic.compensation:
         terms = [terms[1], terms[0], *terms[2:]]  # so that the leaf's product can be fused
-    return Node(list(terms), arithmetic, start or arithmetic.start)
+    start = start or arithmetic.start
+    if len(terms) == 1 and isinstance(terms[0], Node) and start == "first":
+        own = terms[0].arithmetic
+        if all(getattr(own, key) == getattr(arithmetic, key) for key in ("accumulator", "compensation", "ftz")):
+            return terms[0]  # the sum of one partial sum is that
+    return Node(list(terms), arithmetic, start)
 
 
 def as_sum(term: Term, arithmetic: Arithmetic) -> Node:
@@ -285,7 +290,9 @@ def _split_k(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) 
 
 
 def _split(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
-    return _in_runs(order, terms, arithmetic, [len(part) for part in np.array_split(np.arange(len(terms)), order.parts)])
+    return _in_runs(
+        order, terms, arithmetic, [len(part) for part in np.array_split(np.arange(len(terms)), order.parts)]
+    )
 
 
 def _interleaved(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
@@ -388,7 +395,10 @@ def _configured(order: Any, terms: list[Term], arithmetic: Arithmetic, width: in
 def with_output(total: Node, settings: Settings) -> Node:
     if settings.output is None:
         return total
-    return Node([total], dataclasses.replace(total.arithmetic, output=settings.output), "first")
+    own = total.arithmetic
+    if own.output is not None:
+        own = dataclasses.replace(own, compensation=None)  # already added up
+    return Node([total], dataclasses.replace(own, output=settings.output), "first")
 
 
 _BUILDERS = {

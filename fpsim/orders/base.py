@@ -84,8 +84,12 @@ def pairs(builder: Builder, items: Items, arithmetic: Arithmetic) -> Items:
     """Add neighbours, (0, 1), (2, 3), ...; an odd one is carried."""
     out: list[Segment] = []
     pending: Segment | None = None  # the left one of a pair whose right one stands in the next segment
-    aligned = all(segment.size % 2 == 0 for segment in items[:-1])
-    for segment in rows_of(items, unless_multiple_of=2 if aligned else 0):
+    rows: list[Segment] = []
+    position = 0
+    for segment in items:
+        rows += rows_of((segment,), unless_multiple_of=0 if position % 2 else 2)
+        position += segment.size
+    for segment in rows:
         if segment.outer_count > 1:
             left = Segment(segment.base, 1, 0, item=segment.item)
             pair = builder.fold([left, left.moved(segment.stride)], arithmetic)

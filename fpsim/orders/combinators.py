@@ -284,15 +284,16 @@ class Interleaved(Order):
         del width
         n = count_items(items)
         rows = rows_of(items)
+        scattered = _Scattered(rows) if len(rows) != 1 else None
         totals = [
-            self.inner.build(builder, self._part(rows, n, part), arithmetic)
+            self.inner.build(builder, self._part(rows, scattered, n, part), arithmetic)
             for part in range(min(self.parts, -(-n // self.block)))
         ]
         return self.combine.build(builder, joined(totals), arithmetic, width=self.parts)
 
-    def _part(self, rows: Items, n: int, part: int) -> Items:
+    def _part(self, rows: Items, scattered: _Scattered | None, n: int, part: int) -> Items:
         first, period = part * self.block, self.parts * self.block
-        if len(rows) == 1:
+        if scattered is None:
             row = rows[0]
             whole = max(0, (n - first - self.block) // period + 1)
             out = [Segment(row.base + first * row.stride, self.block, row.stride, whole, period * row.stride, row.item)]
@@ -301,10 +302,8 @@ class Interleaved(Order):
                 rest = Segment(row.base + start * row.stride, min(self.block, n - start), row.stride, item=row.item)
                 out.append(rest)
             return tuple(s for s in out if s.size)
-        pieces: list[Segment] = []
-        for start in range(first, n, period):
-            pieces += split_items(split_items(rows, start)[1], self.block)[0]
-        return tuple(pieces)
+        places = (np.arange(first, n, period)[:, None] + np.arange(self.block)).reshape(-1)
+        return scattered.pick(places[places < n])
 
     def arguments(self) -> list[str]:
         block = [] if self.block == 1 else [f"block={self.block}"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import re
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,7 +28,16 @@ class Tree(Order):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", " ".join(self.text.split()))
-        places = [leaf for token in _tokens(self.text) if isinstance(token, range) for leaf in token]
+        tokens = _tokens(self.text)
+        ranges = [token for token in tokens if isinstance(token, range)]
+        count = sum(len(token) for token in ranges)
+        if max((token[-1] for token in ranges), default=0) >= count:
+            message = f"tree: {_short(self.text)} has {count} leaves, which are not numbered from 0 to {count - 1}"
+            raise StrategyError(message)
+        if "()" in self.text.replace(" ", "") or not count:
+            message = f"tree: {_short(self.text)} has an empty group"
+            raise StrategyError(message)
+        places = [leaf for token in ranges for leaf in token]
         if sorted(places) != list(range(len(places))):
             message = f"tree: the leaves of {_short(self.text)} are not each of 0 to n-1 once"
             raise StrategyError(message)
@@ -61,6 +72,7 @@ class _Terms:
     def __init__(self, items: Items) -> None:
         self._rows = rows_of(items)
         self._count = count_items(items)
+        self._firsts = [0, *itertools.accumulate(row.count for row in self._rows)][:-1]
         self.used = 0
 
     def get(self, position: int) -> Segment:
@@ -68,11 +80,9 @@ class _Terms:
         if position >= self._count:
             message = f"the tree names leaf {position}, but there are {self._count} terms"
             raise InputError(message)
-        for row in self._rows:
-            if position < row.count:
-                return Segment(row.base + position * row.stride, 1, 0, item=row.item)
-            position -= row.count
-        raise AssertionError
+        row_number = bisect.bisect_right(self._firsts, position) - 1
+        row = self._rows[row_number]
+        return Segment(row.base + (position - self._firsts[row_number]) * row.stride, 1, 0, item=row.item)
 
 
 def _group(builder: Builder, group: list[Segment], arithmetic: Arithmetic, need: dict[int, int]) -> Segment:
@@ -105,7 +115,11 @@ def _tokens(text: str) -> list[str | range]:
             out.append(match[4])
         else:
             first, step = int(match[1]), int(match[3] or 1)
-            out.append(range(first, int(match[2] or first) + 1, step))
+            leaves = range(first, int(match[2] or first) + 1, max(step, 1))
+            if not leaves or not step:
+                message = f"tree: {match[0].strip()} names no leaves; ranges go upwards, as in 0..6/2"
+                raise StrategyError(message)
+            out.append(leaves)
         if depth < 0:
             break
     if depth:
