@@ -94,7 +94,7 @@ def _guide(p: Prediction) -> list[str]:
     median = "" if single else " (median)"
     return [
         f"{columns}: error against the exact result, in ulps of it; used: largest error / bound;",
-        f"bound: worst case of order and arithmetic, in ulps{median}; !=NumPy: outputs whose bits are not NumPy's.",
+        f"bound: worst case of order and arithmetic, in ulps{median}; !=NumPy: outputs with other bits.",
     ]
 
 

@@ -154,8 +154,11 @@ class Prediction:
 
     @property
     def most_accurate(self) -> tuple[StrategyPrediction, ...]:
-        """The strategies of the smallest RMS error, in ulps; several where they have the same bits."""
-        best = min(self.strategies, key=lambda one: (one.rms, one.maximum))
+        """The strategies of the smallest RMS error, several where they have the same bits.
+
+        An ulp of a wider format counts for less.
+        """
+        best = min(self.strategies, key=lambda one: (one.rms * as_format(one.result_format).eps, one.maximum))
         return tuple(one for one in self.strategies if one is best or str(one.strategy) in best.same_as)
 
     def __str__(self) -> str:

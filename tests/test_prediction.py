@@ -246,6 +246,14 @@ def test_strategies_with_equal_bits_name_each_other() -> None:
     assert p.strategies[2].same_as == ()
 
 
+def test_most_accurate_is_judged_across_formats() -> None:
+    x = np.array([1, 2.0**-9, 2.0**-24, 2.0**-24], np.float32)
+    p = predict("sum", x, strategies=["serial+acc(bfloat16)", "serial"])
+    # The error is 0.25 ulp of bfloat16, and 1 ulp of float32.
+    assert [round(one.rms, 3) for one in p.strategies] == [0.25, 1.0]
+    assert [str(one.strategy) for one in p.most_accurate] == ["serial"]
+
+
 # --- forms ------------------------------------------------------------------------------------------------------------
 
 
