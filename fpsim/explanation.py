@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim._arrays import as_floats
+from fpsim._differences import Difference, Results, differences as _compare, narrower, scale
 from fpsim._matching import LEAST_SHARE, Found, Match, Part, bits, search
 from fpsim._observed_operation import Operation, operation
 from fpsim._plausibility import Judgement, judge, operands_that_fit, pattern, worst_case
 from fpsim.errors import InputError
-from fpsim.formats import FLOAT32, FLOAT64, Format, as_format, round_to
+from fpsim.formats import FLOAT32, FLOAT64, Format
 
 if TYPE_CHECKING:
     from fpsim._exact_values import Exact
@@ -92,34 +93,6 @@ class Side:
     def is_reproduced(self) -> bool:
         """Whether a strategy, or few of them together, gives these bits."""
         return bool(self.matches or self.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """How two observed results differ.
-
-    Attributes
-    ----------
-    first, second : str
-        Names of the sides.
-    differing, total : int
-        Elements whose values differ, and all elements. Two NaN are equal, and so are zeros of either sign.
-    max_ulp : float
-        Largest distance, in ulps of the larger of both numbers, in the format with fewer bits.
-    max_absolute, max_relative : float
-        Largest absolute distance; largest distance relative to the larger number.
-    where : str
-        Which elements differ.
-    """
-
-    first: str
-    second: str
-    differing: int
-    total: int
-    max_ulp: float
-    max_absolute: float
-    max_relative: float
-    where: str
 
 
 @dataclass(frozen=True)
@@ -257,7 +230,7 @@ def explain(
     found = search(task, fitted, strategies=strategies, seed=seed)
     sampled = task.sample(np.random.default_rng(seed)).outputs
     sides = tuple(_side(name, *pair, found[name], task, reference, sampled) for name, pair in fitted.items())
-    differences = _differences(fitted)
+    differences = _compare(fitted)
     verdict, reason = _verdict(sides, differences, task)
     condition = np.asarray(reference.condition, np.float64)
     condition = condition[~np.isnan(condition)]
@@ -270,8 +243,6 @@ def explain(
 
 # -- observed results ------------------------------------------------------------------------------------------------
 
-_Results = dict[str, tuple[NDArray[Any], Format]]
-
 
 def _strategy(text: str) -> Any:
     from fpsim.strategies import strategy
@@ -279,7 +250,7 @@ def _strategy(text: str) -> Any:
     return strategy(text)
 
 
-def _observed(observed: Sequence[Any], names: Sequence[str] | None) -> _Results:
+def _observed(observed: Sequence[Any], names: Sequence[str] | None) -> Results:
     if len(observed) == 1 and isinstance(observed[0], Mapping):
         if names is not None:
             message = "names are the keys of the dict already: leave names out"
@@ -420,35 +391,6 @@ def _beyond_note(judgement: Judgement, values: NDArray[Any], form: Format, task:
 # -- all sides -------------------------------------------------------------------------------------------------------
 
 
-def _differences(results: _Results) -> tuple[Difference, ...]:
-    names = list(results)
-    return tuple(_difference(a, b, *results[a], *results[b]) for i, a in enumerate(names) for b in names[i + 1 :])
-
-
-def _difference(
-    first: str, second: str, x: NDArray[Any], form_x: Format, y: NDArray[Any], form_y: Format
-) -> Difference:
-    form = min(form_x, form_y, key=lambda f: f.precision)
-    a, b = x.astype(np.float64), y.astype(np.float64)
-    unequal = ~((a == b) | (np.isnan(a) & np.isnan(b)))
-    with np.errstate(all="ignore"):
-        distance = np.where(unequal, np.abs(a - b), 0.0)
-        larger = np.maximum(np.abs(a), np.abs(b))
-        finite = np.isfinite(distance) & unequal
-        exponent = np.maximum(np.frexp(larger)[1] - 1, form.emin) - form.precision + 1
-        ulps = np.where(finite, np.ldexp(np.ldexp(distance, -(exponent // 2)), exponent // 2 - exponent), 0.0)
-        relative = np.where(finite, distance / larger, 0.0)
-        distance = np.where(finite, distance, 0.0)
-    infinite = int((unequal & ~finite).sum())
-    where = pattern(np.atleast_1d(unequal))
-    if infinite:
-        where += f" ({infinite} with a NaN or an infinity on one side)"
-    return Difference(
-        first, second, int(unequal.sum()), unequal.size, float(ulps.max()), float(distance.max()),
-        float(relative.max()), where,
-    )  # fmt: skip
-
-
 def _verdict(sides: tuple[Side, ...], differences: tuple[Difference, ...], task: Operation) -> tuple[str, str]:
     by_status: dict[str, list[Side]] = {}
     for side in sides:
@@ -539,7 +481,7 @@ def _next_steps(verdict: str, sides: tuple[Side, ...]) -> tuple[str, ...]:
 # -- without inputs --------------------------------------------------------------------------------------------------
 
 
-def _triage(results: _Results) -> Explanation:
+def _triage(results: Results) -> Explanation:
     if len(results) < 2:
         message = "one observed result can be explained only with op and inputs"
         raise InputError(message)
@@ -548,8 +490,8 @@ def _triage(results: _Results) -> Explanation:
         listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
         message = f"observed results must have one shape, not {listed}"
         raise InputError(message)
-    differences = _differences(results)
-    sides = tuple(Side(name, str(form), note=_narrow(array, form)) for name, (array, form) in results.items())
+    differences = _compare(results)
+    sides = tuple(Side(name, str(form), note=narrower(array, form)) for name, (array, form) in results.items())
     shape = next(iter(shapes.values()))
     if not any(d.differing for d in differences):
         return Explanation(
@@ -558,38 +500,10 @@ def _triage(results: _Results) -> Explanation:
     worst = max(differences, key=lambda d: d.max_absolute)
     reason = (
         "Without the operation and its inputs nothing can be said about right and wrong. "
-        f"{_scale(results, worst)}" + "".join(f" {side.name}: {side.note}." for side in sides if side.note)
+        f"{scale(results, worst)}" + "".join(f" {side.name}: {side.note}." for side in sides if side.note)
     )
     steps = ("give the operation and its inputs: op= and inputs=, or --op and --inputs",)
     return Explanation("unknown", reason, (), sides, differences, (), steps, None, None, shape, None)
-
-
-def _narrow(values: NDArray[Any], form: Format) -> str:
-    for name in ("bfloat16", "float16", "tf32", "float32"):
-        narrow = as_format(name)
-        if narrow.precision < form.precision and values.size > 3:
-            with np.errstate(all="ignore"):
-                if np.array_equal(np.asarray(round_to(values, narrow)), values, equal_nan=True):
-                    return f"every number is one of {name}, though stored as {form}"
-    return ""
-
-
-def _scale(results: _Results, worst: Difference) -> str:
-    values = results[worst.first][0].astype(np.float64)
-    values = values[np.isfinite(values)]
-    size = math.sqrt(float(np.mean(values**2))) if values.size else 0.0
-    if worst.max_absolute == 0:
-        return "The sides differ only where one is infinite or NaN."
-    share = worst.max_absolute / size if size else math.inf
-    form = min((results[n][1] for n in (worst.first, worst.second)), key=lambda f: f.precision)
-    unit = 2.0**-form.precision
-    if share < 64 * unit:
-        hint = f"a few roundings of {form}: another order or FMA would do it, and so would a small fault"
-    elif share < 2.0**-8:
-        hint = f"{share / unit:.3g} units of {form}: long sums, cancellation, operands in reduced precision, or a fault"
-    else:
-        hint = "too large for a few roundings: operands in bfloat16, strong cancellation, or a fault"
-    return f"The largest difference is {share:.2g} of the data's root mean square, {hint}."
 
 
 # -- plain objects ---------------------------------------------------------------------------------------------------
