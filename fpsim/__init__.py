@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from fpsim import exact as exact
+    from fpsim import bounds as bounds, exact as exact, formats as formats
+    from fpsim.emulation import (
+        cumsum as cumsum,
+        dot as dot,
+        matmul as matmul,
+        mean as mean,
+        norm as norm,
+        sum as sum,
+    )
     from fpsim.errors import (
         FileError as FileError,
         FpsimError as FpsimError,
@@ -17,7 +25,10 @@ if TYPE_CHECKING:
         StrategyError as StrategyError,
         UnknownOrderError as UnknownOrderError,
     )
+    from fpsim.explanation import Explanation as Explanation, explain as explain
     from fpsim.formats import Format as Format, round_to as round_to
+    from fpsim.laws import Law as Law, law as law
+    from fpsim.prediction import Prediction as Prediction, predict as predict
     from fpsim.strategies import Strategy as Strategy, strategy as strategy
 
 # Public name -> module that defines it. Nothing below is imported before its first use, so that `import fpsim` costs
@@ -46,7 +57,7 @@ _HOME = {
     "Prediction": "prediction",
     "predict": "prediction",
 }
-_MODULES = frozenset({"bounds", "exact"})
+_MODULES = frozenset({"bounds", "exact", "formats"})
 
 __all__ = ["__version__", *sorted(_HOME), *sorted(_MODULES)]
 

@@ -17,6 +17,7 @@ from fpsim.programs import Program
 
 _Array = NDArray[Any]
 _INSTRUCTIONS = 4096  # of the buffer that a program is unrolled into
+_FEW = 16  # sums that are read in place
 _PANEL = 64  # columns that the general executor treats together
 
 
@@ -74,7 +75,8 @@ def run_sums(view: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
         return out
     from fpsim.kernels import interpreter
 
-    kind = interpreter.SCALAR if outputs == 1 else interpreter.ROW
+    # A few sums are read in place, one by one; many go side by side through vector registers.
+    kind = interpreter.SCALAR if outputs < _FEW else interpreter.ROW
     _, width = interpreter.tile_shape(kind, out.itemsize)
     closing = np.zeros(program.fold_count, np.bool)
 
@@ -171,14 +173,14 @@ def run_products(left: _Array, right: _Array, program: Program, arithmetic: Arit
         start, first, last = task
         panel = _panel(right, start, width, places, out.dtype)
         registers, stack, code = _rooms(program, rows, width, out.dtype)
-        outputs = slice(start, start + width)
-        parts = [(tiles[first:last], out[first * rows : last * rows, outputs])]
+        across = (start, min(start + width, columns))
+        parts = [(tiles[first:last], (first * rows, last * rows, *across))]
         if last == whole:
-            parts.append((rest, out[whole * rows :, outputs]))
-        for operand, target in parts:
+            parts.append((rest, (whole * rows, m, *across)))
+        for operand, place in parts:
             interpreter.products(
-                kind, program.nodes, program.segments, closing, fused, operand, packed, panel, registers, target, stack,
-                code,
+                kind, program.nodes, program.segments, closing, fused, operand, packed, panel, registers, out, place,
+                stack, code,
             )  # fmt: skip
 
     work = m * n * columns

@@ -42,7 +42,8 @@ class Batch:
 
         if self.op == "sum":
             return np.asarray(fpsim.sum(self.inputs[0], chosen, axis=self.axis))
-        product = np.asarray(fpsim.matmul(*self.inputs, chosen))
+        left, right = self.inputs
+        product = np.asarray(fpsim.matmul(left, right, chosen))
         return product.reshape(-1) if self.stacked_dots else product
 
     def exact(self) -> Exact:

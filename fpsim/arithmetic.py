@@ -97,8 +97,8 @@ class Arithmetic:
         accumulator = self.accumulator
         if self.fma and self.compensation in ("neumaier", "dot2"):
             message = (
-                f"{self.compensation} needs the error of every product or addition, which a fused multiply-add does"
-                " not give: drop fma" + (", or use dot2" if self.compensation == "neumaier" else "")
+                f"{self.compensation} needs the error of every addition, which a fused multiply-add does not give:"
+                " drop fma (dot2 has the accuracy of exact products without it)"
             )
             raise StrategyError(message)
         if accumulator.format.precision > 51 and accumulator != Rounding(FLOAT64):

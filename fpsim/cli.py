@@ -51,7 +51,9 @@ def main(arguments: Sequence[str] | None = None, /) -> int:
 def _parser(given: list[str]) -> tuple[argparse.ArgumentParser, dict[str, ModuleType]]:
     """Return the parser; only the command that is used gets its arguments, so that the others are not imported."""
     parser = argparse.ArgumentParser(
-        prog="fpsim", description="Predict, explain and bound floating-point reductions, to the bit.", allow_abbrev=False
+        prog="fpsim",
+        description="Predict, explain and bound floating-point reductions, to the bit.",
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"fpsim {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from dataclasses import asdict, dataclass, field
 from importlib import resources
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fpsim._explanation_text import columns, number
+from fpsim._files import write_new
 from fpsim.errors import FileError, InputError
 
 SCHEMA: Final = "fpsim.demo/1"
@@ -154,6 +157,41 @@ def recorded_product() -> tuple[NDArray[np.float32], NDArray[np.float32], NDArra
             message = f"fpsim/data/product_400.npz: {name} does not have its checksum; install fpsim again"
             raise FileError(message)
     return a, b, recorded, origin
+
+
+def write_product(folder: str | Path, /) -> list[Path]:
+    """Write the recorded product as files for ``fpsim explain``.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is not there.
+
+    Returns
+    -------
+    list of Path
+        A.npy and B.npy (the operands), numpy.npy (NumPy's product on this machine), h200.npy (the recorded one).
+
+    Raises
+    ------
+    FileError
+        A file exists already with other content, or cannot be written.
+    """
+    a, b, recorded, _ = recorded_product()
+    paths = []
+    for name, array in (("A", a), ("B", b), ("numpy", a @ b), ("h200", recorded)):
+        data = io.BytesIO()
+        np.save(data, array, allow_pickle=False)
+        path = Path(folder) / f"{name}.npy"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not (path.is_file() and path.read_bytes() == data.getvalue()):
+                write_new(path, data.getvalue())
+        except OSError as error:
+            message = f"cannot write {path}: {error.strerror}"
+            raise FileError(message) from error
+        paths.append(path)
+    return paths
 
 
 def _from_planes(planes: NDArray[np.uint8]) -> NDArray[np.float32]:

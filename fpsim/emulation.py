@@ -323,12 +323,13 @@ def axes_of(ndim: int, axis: Any) -> tuple[int, ...]:
 
 
 def _terms(
-    values: _Array, chosen: Strategy, axis: Any, data: Format, buffered: bool = False
+    values: _Array, chosen: Strategy, axis: Any, data: Format | None, source: Any = None
 ) -> tuple[_Array, tuple[int, ...], Order]:
     """Return the terms as an array of shape (n, outputs), the shape of the outputs, and the order."""
-    del data
     axes = axes_of(values.ndim, axis)
-    order_axes, order = chosen.order.layout(values.shape, values.strides, axes, buffered=buffered)
+    given = source if isinstance(source, np.ndarray) else values
+    buffered = not (given.dtype.isnative and given.flags.aligned)
+    order_axes, order = chosen.order.layout(given.shape, given.strides, axes, buffered=buffered, data=data)
     kept = tuple(a for a in range(values.ndim) if a not in axes)
     moved = values.transpose((*order_axes, *kept))
     outputs = moved.shape[len(axes) :]
@@ -341,10 +342,9 @@ def _resolved(chosen: Strategy, order: Order) -> Strategy:
 
 
 def _reduce(x: Any, chosen: Strategy, axis: Any, keepdims: bool) -> tuple[_Array, int, Arithmetic]:
-    buffered = isinstance(x, np.ndarray) and not (x.dtype.isnative and x.flags.aligned)
     values, data = operand_of(x, "x", chosen)
     arithmetic = chosen.arithmetic(data)
-    view, outputs, order = _terms(values, chosen, axis, data, buffered)
+    view, outputs, order = _terms(values, chosen, axis, data, x)
     program = _resolved(chosen, order).program(view.shape[0], data=data)
     total = run_sums(view, program, arithmetic).reshape(outputs)
     return _with_axes(total, values.ndim, axis, keepdims), view.shape[0], arithmetic

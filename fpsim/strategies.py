@@ -100,7 +100,7 @@ def _check_parts(order: Order, arithmetic: Arithmetic) -> None:
             _check_parts(part, arithmetic)
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def _program(chosen: Strategy, n: int, data: Format | None) -> Program:
     arithmetic = dataclasses.replace(chosen.arithmetic(data), output=None)
     builder = Builder()
@@ -142,6 +142,11 @@ def strategy(text: Any, /) -> Strategy:
     if not isinstance(text, str):
         message = f"a strategy is a text such as 'pairwise+fma', not {type(text).__name__}"
         raise StrategyError(message)
+    return _parsed(text)
+
+
+@functools.lru_cache(maxsize=4096)
+def _parsed(text: str) -> Strategy:
     return _Parser(text).strategy()
 
 

@@ -81,10 +81,10 @@ def _execute_sums(kind: Any, code: Any, count: int, right: Any, offset: int, str
 
 @kernel
 def products(
-    kind: Any, nodes: Any, segments: Any, closing: Any, fused: Any, left: Any, packed: bool, right: Any, registers: Any, out: Any,
-    stack: Any, code: Any,
+    kind: Any, nodes: Any, segments: Any, closing: Any, fused: Any, left: Any, packed: bool, right: Any, registers: Any,
+    out: Any, place: Any, stack: Any, code: Any,
 ) -> None:  # fmt: skip
-    """Fill ``out[i, j]`` with the sum over k of ``left[i, k] * right[k, j]`` in the order of a program.
+    """Compute the sums over k of ``left[i, k] * right[k, j]`` in the order of a program.
 
     Parameters
     ----------
@@ -100,57 +100,37 @@ def products(
         One panel of the right operand, as wide as the tile.
     registers : array of shape (registers, rows, columns)
         Room for the partial sums of a tile.
-    out : array of shape (at most tiles*rows, at most columns)
+    out : contiguous matrix
         The outputs.
+    place : tuple of four int
+        Where they go: the first and the last row (not included), the same for columns.
     stack, code : arrays
         Room for the sequencer.
     """
     tiles, outer, inner = left.shape
     row_stride, leaf_stride = (1, inner) if packed else (inner, 1)
-    columns = right.shape[1]
-    rows = registers.shape[1]
-    flat_registers = registers.reshape(-1)
-    flat_left = left.reshape(-1)
-    flat_right = right.reshape(-1)
+    rows, columns = registers.shape[1], right.shape[1]
+    flat_registers, flat_left, flat_right = registers.reshape(-1), left.reshape(-1), right.reshape(-1)
+    top, bottom, first, last = place
     restart(nodes, stack)
     count = sequence(nodes, segments, closing, True, False, stack, code)
     whole = stack[0, 0] == 0
     for tile in range(tiles):
         offset = tile * outer * inner
-        if whole:
-            _execute_products(
-                kind,
-                code,
-                count,
-                fused,
-                flat_left,
-                offset,
-                row_stride,
-                leaf_stride,
-                flat_right,
-                columns,
-                flat_registers,
-            )
-        else:
+        if not whole:
             restart(nodes, stack)
-            while stack[0, 0] > 0:
+        while True:
+            if not whole:
                 count = sequence(nodes, segments, closing, True, False, stack, code)
-                _execute_products(
-                    kind,
-                    code,
-                    count,
-                    fused,
-                    flat_left,
-                    offset,
-                    row_stride,
-                    leaf_stride,
-                    flat_right,
-                    columns,
-                    flat_registers,
-                )
-        for i in range(min(rows, out.shape[0] - tile * rows)):
-            for j in range(out.shape[1]):
-                out[tile * rows + i, j] = flat_registers[i * columns + j]
+            _execute_products(
+                kind, code, count, fused, flat_left, offset, row_stride, leaf_stride, flat_right, columns,
+                flat_registers,
+            )  # fmt: skip
+            if stack[0, 0] == 0:
+                break
+        for i in range(min(rows, bottom - top - tile * rows)):
+            for j in range(last - first):
+                out[top + tile * rows + i, first + j] = flat_registers[i * columns + j]
 
 
 @kernel

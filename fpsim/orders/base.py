@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic, Settings
+from fpsim.formats import Format
 from fpsim.programs import Builder, Items, Segment, count_items, flat, joined, rows_of
 
 
@@ -30,14 +31,21 @@ class Order(ABC):
         """
 
     def layout(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], axes: tuple[int, ...], *, buffered: bool = False
+        self,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        axes: tuple[int, ...],
+        *,
+        buffered: bool = False,
+        data: Format | None = None,
     ) -> tuple[tuple[int, ...], Order]:
         """Return in which sequence the terms of a sum over `axes` of an array are taken, and the order for them.
 
         The axes come slowest first. Generic orders take the terms in C order; a named rule asks what its library does
-        for this shape and these strides (in bytes), and for an array that it must copy first (`buffered`).
+        for this shape, these strides (in bytes) and this data type, and for an array that it must copy first
+        (`buffered`).
         """
-        del shape, strides, buffered
+        del shape, strides, buffered, data
         return axes, self
 
     def arguments(self) -> list[str]:

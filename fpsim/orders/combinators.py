@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fpsim.arithmetic import Arithmetic
 from fpsim.errors import InputError, StrategyError
 from fpsim.orders.base import Order, halves, pairs
-from fpsim.programs import Builder, Items, Segment, count_items, flat, joined, rows_of, split_items
+from fpsim.programs import Builder, Items, Segment, count_items, flat, joined, rows_of, segments_key, split_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +367,7 @@ class Grid(Order):
         rows, n, tile = rows_of(items), count_items(items), self.threads * self.items
         scattered = _Scattered(rows) if len(rows) != 1 else None
         totals = []
+        known: dict[tuple[object, ...], Segment] = {}  # the sum of a block by the shape of its threads, from leaf 0
         for b in range(min(self.blocks, -(-n // tile))):
             if scattered is None:
                 threads = self._threads(builder, rows[0], n, b * tile, arithmetic)
@@ -374,7 +375,12 @@ class Grid(Order):
                 firsts = range(b * tile, min(b * tile + self.threads, n))
                 parts = [scattered.pick(self._places(first, n)) for first in firsts]
                 threads = joined(builder.fold(part, arithmetic) for part in parts)
-            totals.append(self.block.build(builder, threads, arithmetic, width=self.threads))
+            origin = threads[0].base
+            shape = segments_key(tuple(segment.moved(-origin) for segment in threads))
+            if shape not in known:
+                total = self.block.build(builder, threads, arithmetic, width=self.threads)
+                known[shape] = total.moved(-origin)
+            totals.append(known[shape].moved(origin))
         return self.combine.build(builder, joined(totals), arithmetic, width=self.blocks)
 
     def _places(self, first: int, n: int) -> NDArray[np.int64]:

@@ -6,13 +6,16 @@ Sources: ``numpy/_core/src/umath/loops_utils.h.src`` (pairwise sum) and ``nditer
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic, Settings
-from fpsim.errors import UnknownOrderError
+from fpsim.errors import StrategyError, UnknownOrderError
+from fpsim.formats import FLOAT32, FLOAT64, Format
 from fpsim.orders.base import Order
-from fpsim.orders.combinators import Lanes, Pairwise
+from fpsim.orders.combinators import Lanes, Pairwise, blocks
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
 
 _BLOCK = 128
@@ -24,43 +27,75 @@ _EIGHT_LANES = Lanes(8, combine=Pairwise(), tail="after")
 class NumpySum(Order):
     """``np.sum``: pairwise by halves rounded down to multiples of 8, over blocks of at most 128 terms in 8 lanes.
 
-    With `chunk`, the inner loop sees that many terms at a time, and the results are added serially, from +0.
+    With `chunk`, the inner loop sees that many terms at a time, and the results are added serially, from +0. With
+    `row`, chunks are cut from rows of that many terms, the last one of a row shorter.
     """
 
     chunk: int = 0
+    row: int = 0
     name: ClassVar[str] = "numpy_sum"
     defaults: ClassVar[Settings] = Settings()
 
+    def __post_init__(self) -> None:
+        for field, value in (("chunk", self.chunk), ("row", self.row)):
+            if value < 0:
+                message = f"numpy_sum: {field} must be a whole number of at least 0, not {value}"
+                raise StrategyError(message)
+
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
-        n = count_items(items)
         if self.chunk == 1:
             return builder.fold(items, arithmetic, start="+0")
-        known: dict[tuple[int, int, int], Segment] = {}
-        size = self.chunk or n
-        parts: list[Segment] = []
-        whole, rest = split_items(items, n - n % size)
-        if len(whole) == 1 and whole[0].outer_count == 1:
-            row = whole[0]
-            total = _pairwise(builder, (Segment(row.base, size, row.stride, item=row.item),), arithmetic, known)
-            parts.append(Segment(total.base, n // size, size * row.stride, item=total.item))
+        n = count_items(items)
+        row = self.row or n
+        inner = _Inner()
+        parts: Items = ()
+        whole, rest = split_items(items, n - n % row)
+        size = self.chunk or row
+        if row % size == 0 or row >= n:
+            parts = blocks(builder, items, arithmetic, size, inner)
         else:
-            for _ in range(n // size):
-                head, whole = split_items(whole, size)
-                parts.append(_pairwise(builder, head, arithmetic, known))
-        if rest:
-            parts.append(_pairwise(builder, rest, arithmetic, known))
+            for part in (*_rows(whole, row), *([rest] if rest else [])):
+                parts = (*parts, *blocks(builder, part, arithmetic, size, inner))
         return builder.fold(parts, arithmetic, start="+0")
 
     def layout(
-        self, shape: tuple[int, ...], strides: tuple[int, ...], axes: tuple[int, ...], *, buffered: bool = False
+        self,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        axes: tuple[int, ...],
+        *,
+        buffered: bool = False,
+        data: Format | None = None,
     ) -> tuple[tuple[int, ...], Order]:
         if self.chunk:
             return axes, self
+        if data is not None and data not in (FLOAT32, FLOAT64):
+            message = (
+                f"np.sum over {data} rounds to it after every inner loop, which is not modelled; sum it as float32"
+            )
+            raise UnknownOrderError(message)
         return sum_layout(shape, strides, axes, buffered=buffered)
 
     def arguments(self) -> list[str]:
-        return [f"chunk={self.chunk}"] if self.chunk else []
+        return [f"{name}={value}" for name, value in (("chunk", self.chunk), ("row", self.row)) if value]
+
+
+def _rows(items: Items, size: int) -> Iterator[Items]:
+    while items:
+        head, items = split_items(items, size)
+        yield head
+
+
+@dataclass(frozen=True, slots=True)
+class _Inner(Order):
+    """What one call of the inner loop gives."""
+
+    name: ClassVar[str] = "numpy_inner"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        return _pairwise(builder, items, arithmetic, {})
 
 
 def _pairwise(
@@ -107,37 +142,88 @@ def sum_layout(
     rule : NumpySum
         The order over those leaves.
 
-    Raises
-    ------
-    UnknownOrderError
-        The iterator buffers this layout in a way that is not modelled.
+    Notes
+    -----
+    Beyond one stretch of memory all depends on how the iterator cuts the array, which holds for NumPy 2.3 and later
+    and the default buffer of 8192 elements (``np.setbufsize``).
     """
-    # The iterator sorts axes by stride, C order among equals, and merges those that continue each other.
-    live = [axis for axis in range(len(shape)) if shape[axis] != 1]
-    live.sort(key=lambda axis: (-abs(strides[axis]), axis))
-    order = tuple(axis for axis in live if axis in axes)
-    rest = tuple(axis for axis in axes if axis not in order)
-    merged: list[tuple[int, int, bool]] = []  # size, stride, summed; slowest first
-    for axis in live:
-        size, stride, summed = shape[axis], strides[axis], axis in axes
-        if merged and merged[-1][2] == summed and merged[-1][1] == stride * size:
-            merged[-1] = (merged[-1][0] * size, stride, summed)
+    order = _axis_order(shape, strides)
+    summed = tuple(axis for axis in order if axis in axes)
+    dims = _merged([(shape[axis], strides[axis], axis in axes) for axis in reversed(order) if shape[axis] != 1])
+    if not dims or not summed or 0 in shape:
+        return summed, NumpySum()
+    if not dims[0][2]:
+        return summed, NumpySum(1)
+    row, chunk = _inner_loop(dims, buffered)
+    n = math.prod(shape[axis] for axis in axes)
+    if row >= n:
+        row = 0
+    if row and row % chunk == 0:
+        row = 0
+    return summed, NumpySum(0 if chunk >= n else chunk, row)
+
+
+def _axis_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
+    """Return the axes in the order of iteration, slowest first.
+
+    The iterator sorts by insertion, beginning with C order; an axis moves inwards past those of a larger stride, over
+    axes of stride 0 or length 1, which compare with nothing.
+    """
+    steps = [0 if size == 1 else abs(stride) for size, stride in zip(shape, strides, strict=True)]
+    inner_first: list[int] = []
+    for axis in reversed(range(len(shape))):
+        place = len(inner_first)
+        for before in reversed(range(len(inner_first))):
+            other = steps[inner_first[before]]
+            if steps[axis] and other:
+                if other <= steps[axis]:
+                    break
+                place = before
+        inner_first.insert(place, axis)
+    return inner_first[::-1]
+
+
+def _merged(dims: list[tuple[int, int, bool]]) -> list[tuple[int, int, bool]]:
+    """Merge neighbouring axes (size, stride, summed), fastest first, that continue each other."""
+    out: list[tuple[int, int, bool]] = []
+    for size, stride, summed in dims:
+        if out and out[-1][2] == summed and out[-1][0] * out[-1][1] == stride:
+            out[-1] = (out[-1][0] * size, out[-1][1], summed)
         else:
-            merged.append((size, stride, summed))
-    if not merged or not order:
-        return rest + order, NumpySum()
-    unknown = f"np.sum over an array of shape {shape} and strides {strides} is buffered in a way that is not modelled"
-    if buffered:
-        if len(merged) > 1:
-            raise UnknownOrderError(unknown)
-        return rest + order, NumpySum(_BUFFER)
-    inner, _, summed = merged[-1]
-    if not summed:
-        return rest + order, NumpySum(1)
-    if all(part[2] for part in merged):
-        if len(merged) == 1:
-            return rest + order, NumpySum()
-        if len(merged) == 2:
-            return rest + order, NumpySum(_BUFFER // inner * inner if inner <= _BUFFER else inner)
-        raise UnknownOrderError(unknown)
-    return rest + order, NumpySum(inner)
+            out.append((size, stride, summed))
+    return out
+
+
+def _inner_loop(dims: list[tuple[int, int, bool]], cast: bool) -> tuple[int, int]:
+    """Return how many terms are iterated together, and how many of them the inner loop gets at a time.
+
+    `dims` are the axes, fastest first, of which the first is summed. The iterator takes a further axis in as long as
+    the cost, (1 + number of buffered operands) for each filling of a buffer, does not grow; a change from summed to
+    kept axes is as far as it can go, and then the inner loop runs over the axes before it.
+    """
+    cost = best_cost = 2 if cast else 1
+    size = best_size = dims[0][0]
+    core, best, turn = 1, 0, 0
+    single = 1  # so many axes of the input have a single stride
+    for d in range(1, len(dims)):
+        if turn or (size >= _BUFFER and cost > 1):
+            break
+        previous, this = dims[d - 1], dims[d]
+        if single == d:
+            if previous[0] * previous[1] == this[1]:
+                single += 1
+            elif not cast:
+                cost += 1
+        if this[2] != previous[2]:  # the output's stride changes between zero and something
+            cost += 1
+            turn = d
+        inner, size = size, size * this[0]
+        together = size if cost == 1 else min(size, _BUFFER)
+        if cost * best_size <= best_cost * together:
+            best_cost, best_size, core, best = cost, size, inner, d
+    reduces = bool(turn) and best == turn
+    if reduces:
+        return core, core
+    must_buffer = cast or single <= best
+    limit = _BUFFER // core * core
+    return best_size, min(best_size, limit) if must_buffer else best_size
