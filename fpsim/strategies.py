@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
-from fpsim.errors import InputError, StrategyError
-from fpsim.formats import ROUNDING_MODES, Format, as_format, format_named
+from fpsim.errors import InputError, StrategyError, UnknownOrderError
+from fpsim.formats import FLOAT32, FLOAT64, ROUNDING_MODES, Format, format_named
 from fpsim.orders import ORDERS, Configured, NumpySum, Order
 from fpsim.orders.base import finished
 from fpsim.programs import Builder, Program, Segment, leaves
@@ -62,9 +62,17 @@ class Strategy:
         """Return the arithmetic of the outermost order, for operands of format `data`.
 
         Only a named rule looks at `data`: it accumulates as its library does for that type.
+
+        Raises
+        ------
+        UnknownOrderError
+            A named rule does not know this type.
         """
         base = self.order.defaults.over(Arithmetic())
-        if isinstance(self.order, NumpySum) and data == as_format("float64"):
+        if isinstance(self.order, NumpySum) and data not in (None, FLOAT32) and self.settings.accumulator is None:
+            if data != FLOAT64:
+                message = f"np.sum of {data} is not modelled: numpy_sum is known for float32 and float64"
+                raise UnknownOrderError(message)
             base = dataclasses.replace(base, accumulator=Rounding(data))
         return dataclasses.replace(self.settings.over(base), output=self.settings.output)
 

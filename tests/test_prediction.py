@@ -372,4 +372,4 @@ def test_errors_of_strategies() -> None:
     with pytest.raises(StrategyError, match="not int"):
         predict("sum", X, strategies=[3])  # type: ignore[list-item]
     with pytest.raises(UnknownOrderError, match="not modelled"):
-        predict("sum", np.ones((4, 6, 6), np.float32)[:, :3, :4], strategies=["numpy_sum"])
+        predict("sum", np.ones(6, np.float16), strategies=["numpy_sum"])
