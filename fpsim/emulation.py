@@ -153,7 +153,7 @@ def cumsum(x: Any, /, strategy: str | Strategy | Order, *, axis: int | None = No
             f"cumsum with {arithmetic.compensation} needs one running sum, such as serial+{arithmetic.compensation}"
         )
         raise InputError(message)
-    view = moved.reshape(n, -1)
+    view = moved.reshape(n, int(np.prod(moved.shape[1:], dtype=np.int64)))
     out = np.empty(view.shape, np.float64)
     if out.size:
         run_scan(view, program, out)

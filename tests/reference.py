@@ -204,24 +204,22 @@ def naive(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int = 0)
     return _BUILDERS[type(order).__name__](order, terms, arithmetic, width)
 
 
-def _serial(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
+def _serial(_order: Any, terms: list[Term], arithmetic: Arithmetic, _width: int) -> Node:
     return fold(terms, arithmetic)
 
 
-def _pairwise(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
+def _pairwise(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: int) -> Node:
     if order.base > 1:
         terms = [fold(terms[i : i + order.base], arithmetic) for i in range(0, len(terms), order.base)]
     while len(terms) > 1:
-        new: list[Term] = []
-        for i in range(0, len(terms) - 1, 2):
-            new.append(fold([terms[i], terms[i + 1]], arithmetic))
+        new: list[Term] = [fold([terms[i], terms[i + 1]], arithmetic) for i in range(0, len(terms) - 1, 2)]
         if len(terms) % 2 == 1:
             new.append(terms[-1])
         terms = new
     return as_sum(terms[0], arithmetic)
 
 
-def _halving(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
+def _halving(_order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
     # Shared memory of fixed width; places without a term hold an exact zero, which is None here.
     shared: list[Term | None] = [*terms]
     while len(shared) < width:
@@ -240,7 +238,7 @@ def _halving(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) 
     return as_sum(total, arithmetic)
 
 
-def _lanes(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
+def _lanes(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: int) -> Node:
     k = order.count
     n = len(terms)
     full = n if order.tail == "lanes" else n // k * k
@@ -273,13 +271,13 @@ def _in_runs(order: Any, terms: list[Term], arithmetic: Arithmetic, sizes: list[
     return naive(order.combine, sums, arithmetic)
 
 
-def _chunks(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
+def _chunks(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: int) -> Node:
     if isinstance(order.size, tuple):
         return _in_runs(order, terms, arithmetic, list(order.size))
     return _in_runs(order, terms, arithmetic, [order.size] * -(-len(terms) // order.size))
 
 
-def _split_k(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
+def _split_k(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: int) -> Node:
     size = math.ceil(len(terms) / order.parts)
     sizes = []
     left = len(terms)
@@ -289,13 +287,13 @@ def _split_k(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) 
     return _in_runs(order, terms, arithmetic, sizes)
 
 
-def _split(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
+def _split(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: int) -> Node:
     return _in_runs(
         order, terms, arithmetic, [len(part) for part in np.array_split(np.arange(len(terms)), order.parts)]
     )
 
 
-def _interleaved(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
+def _interleaved(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: int) -> Node:
     parts: list[list[Term]] = [[] for _ in range(order.parts)]
     for i, term in enumerate(terms):
         parts[i // order.block % order.parts].append(term)
@@ -303,7 +301,7 @@ def _interleaved(order: Any, terms: list[Term], arithmetic: Arithmetic, width: i
     return naive(order.combine, sums, arithmetic, order.parts)
 
 
-def _cascade(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
+def _cascade(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: int) -> Node:
     accumulators: list[list[Term]] = [[] for _ in range(order.levels)]
     for term in terms:
         accumulators[0].append(term)
@@ -314,7 +312,7 @@ def _cascade(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) 
     return fold([fold(kept, arithmetic) for kept in accumulators if kept], arithmetic)
 
 
-def _grid(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
+def _grid(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: int) -> Node:
     tile = order.threads * order.items
     sums: list[Term] = []
     for b in range(order.blocks):
@@ -351,7 +349,7 @@ def _shuffle(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) 
     return naive(order.inner, [terms[i] for i in places], arithmetic, width)
 
 
-def _tree(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
+def _tree(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: int) -> Node:
     stack: list[list[Term]] = [[]]
     for token in order.text.replace("(", " ( ").replace(")", " ) ").split():
         if token == "(":
@@ -366,7 +364,7 @@ def _tree(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> 
     return as_sum(stack[0][0], arithmetic) if len(stack[0]) == 1 else fold(stack[0], arithmetic)
 
 
-def _numpy_sum(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
+def _numpy_sum(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: int) -> Node:
     def block(x: list[Term]) -> Node:
         n = len(x)
         if n < 8:
