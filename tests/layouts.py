@@ -26,7 +26,7 @@ class Layouts:
         for _ in range(self.pick((1, 1, 2, 2, 3, 4))):
             top = self.pick((10, 30, 200, self.largest))
             shape.append(self.pick((1, 2, 3, *self.rng.integers(0, top, 5).tolist())))
-        while np.prod(shape) > self.largest:
+        while np.prod(np.maximum(shape, 1)) > self.largest:
             axis = int(np.argmax(shape))
             shape[axis] = shape[axis] // 2
         return shape

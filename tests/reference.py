@@ -423,7 +423,7 @@ def tree_of(strategy: Strategy, n: int, data: Format | None = None) -> Node:
 # --- evaluation -----------------------------------------------------------------------------------------------------
 
 
-def _formats(a: Arithmetic) -> tuple[Format, Format, str]:
+def formats_of(a: Arithmetic) -> tuple[Format, Format, str]:
     def flushed(form: Format) -> Format:
         return form.without_subnormals() if a.ftz else form
 
@@ -440,7 +440,7 @@ class State:
 
     def take(self, x: float, error: float = 0.0) -> None:
         a = self.arithmetic
-        form, _, mode = _formats(a)
+        form, _, mode = formats_of(a)
         if self.s is None:
             # Starting from a term is a conversion, not an addition: nothing is flushed.
             self.s, self.c = convert(x, a.accumulator.format, mode), error
@@ -460,14 +460,14 @@ class State:
 
     def _kahan(self, y: float) -> None:
         assert self.s is not None
-        form, _, mode = _formats(self.arithmetic)
+        form, _, mode = formats_of(self.arithmetic)
         total = add(self.s, y, form, mode)
         self.c = add(add(total, -self.s, form, mode), -y, form, mode)
         self.s = total
 
     def take_product(self, x: float, y: float) -> None:
         a = self.arithmetic
-        form, product_form, mode = _formats(a)
+        form, product_form, mode = formats_of(a)
         if a.fma and self.s is not None:
             if a.compensation == "kahan":
                 self._kahan(fma(x, y, -self.c, form, mode))
@@ -488,7 +488,7 @@ class State:
         if not carries:
             self.take(other.value())
             return
-        form, _, mode = _formats(a)
+        form, _, mode = formats_of(a)
         first = self.s is None
         self.take(other.raw())
         self.c = other.c if first else add(self.c, other.c, form, mode)
@@ -499,7 +499,7 @@ class State:
 
     def value(self) -> float:
         a = self.arithmetic
-        form, _, mode = _formats(a)
+        form, _, mode = formats_of(a)
         s = self.raw()
         if a.compensation in ("neumaier", "dot2") and math.isfinite(s):
             s = add(s, self.c, form, mode)
@@ -579,30 +579,41 @@ def random_order(choose: Any, depth: int, settings: bool, terms_only: bool = Tru
         order = random_order(choose, depth - 1, settings, terms_only=False)
         return order + (random_settings(choose, inner=True) if own and choose((True, False, False)) else "")
 
-    simple = ["serial", "pairwise", "fold", "reverse", f"pairwise({choose((2, 3, 5, 8))})", f"rotate({choose((1, 3))})"]
-    if depth == 0:
-        return str(choose(simple))
     k, m = choose((1, 2, 3, 4, 5, 8)), choose((1, 2, 3, 4, 7))
-    tail = choose(("", "", ", tail=after", ", tail=lane0", f", tail={part()}"))
-    if "output" in tail:
-        tail = ""
-    nested = [
-        f"lanes({k}, {part()}, combine={part()}{tail})",
-        f"lanes({k}{tail})",
-        f"chunks({k}, {part()}, combine={part()})",
-        f"split_k({k}, {part()}, combine={part()})",
-        f"split({k}, {part()}, combine={part()})",
-        f"interleaved({k}, {part()}, block={m}, combine={part()})",
-        f"cascade({m}, {k})",
-        f"reverse({part(False)})",
-        f"rotate({m}, {part(False)})",
-        f"shuffle({k}, {part(False)})",
-        "numpy_sum",
-        f"numpy_sum(chunk={4 * k})",
-    ]
-    if terms_only:
-        nested.append(f"grid({k}, {2 * m}, {choose((1, 2))}, block={part()}, combine={part()})")
-    return str(choose([*simple, *nested, *nested]))
+    names = ["serial", "pairwise", "fold", "reverse", "pairwise(k)", "rotate(1)", "rotate(3)"]
+    if depth > 0:
+        nests = [
+            "chunks",
+            "split_k",
+            "split",
+            "interleaved",
+            "lanes",
+            "lanes",
+            "cascade",
+            "shuffle",
+            "reverse()",
+            "rotate()",
+        ]
+        names += nests * 2 + ["numpy_sum", "numpy_sum(chunk)"] + ["grid"] * 2 * terms_only
+    name = choose(names)
+    if name == "pairwise(k)":
+        return f"pairwise({k})"
+    if name == "numpy_sum(chunk)":
+        return f"numpy_sum(chunk={4 * k}{choose(('', f', row={9 * m}'))})"
+    if name == "cascade":
+        return f"cascade({m}, {k})"
+    if name == "shuffle":
+        return f"shuffle({k}, {part(False)})"
+    if name.endswith("()"):
+        return f"{name[:-2]}({f'{m}, ' if name == 'rotate()' else ''}{part(False)})"
+    if name == "grid":
+        return f"grid({k}, {2 * m}, {choose((1, 2))}, block={part()}, combine={part()})"
+    if name == "lanes":
+        tail = choose(("", ", tail=after", ", tail=lane0", f", tail={part(False)}"))
+        return f"lanes({k}, {part()}, combine={part()}{tail})" if choose((True, False)) else f"lanes({k}{tail})"
+    if name == "interleaved":
+        return f"interleaved({k}, {part()}, block={m}, combine={part()})"
+    return f"{name}({k}, {part()}, combine={part()})" if name in ("chunks", "split_k", "split") else str(name)
 
 
 FORMAT_TEXTS = (
