@@ -198,7 +198,7 @@ class Chunks(Order):
 
     def __post_init__(self) -> None:
         sizes = self.size if isinstance(self.size, tuple) else (self.size,)
-        for size in sizes:
+        for size in sizes or (0,):
             _at_least_one("chunks", size=size)
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
