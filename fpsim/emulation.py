@@ -96,7 +96,7 @@ def norm(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepd
     arithmetic = chosen.arithmetic(data)
     plain = _without_output(chosen)
     # A library sums a temporary array of squares, which is dense whatever the strides of x.
-    view, kept, order = _terms(np.positive(values), plain, axis, data)
+    view, kept, order = _terms(np.positive(values), plain, axis)
     program = _resolved(plain, order).program(view.shape[0], data=data)
     squares = [
         run_products(column[None, :], column[:, None], program, plain.arithmetic(data))[0, 0] for column in view.T
@@ -322,14 +322,12 @@ def axes_of(ndim: int, axis: Any) -> tuple[int, ...]:
     return axes
 
 
-def _terms(
-    values: _Array, chosen: Strategy, axis: Any, data: Format | None, source: Any = None
-) -> tuple[_Array, tuple[int, ...], Order]:
+def _terms(values: _Array, chosen: Strategy, axis: Any, source: Any = None) -> tuple[_Array, tuple[int, ...], Order]:
     """Return the terms as an array of shape (n, outputs), the shape of the outputs, and the order."""
     axes = axes_of(values.ndim, axis)
     given = source if isinstance(source, np.ndarray) else values
     buffered = not (given.dtype.isnative and given.flags.aligned)
-    order_axes, order = chosen.order.layout(given.shape, given.strides, axes, buffered=buffered, data=data)
+    order_axes, order = chosen.order.layout(given.shape, given.strides, axes, buffered=buffered)
     kept = tuple(a for a in range(values.ndim) if a not in axes)
     moved = values.transpose((*order_axes, *kept))
     outputs = moved.shape[len(axes) :]
@@ -344,7 +342,7 @@ def _resolved(chosen: Strategy, order: Order) -> Strategy:
 def _reduce(x: Any, chosen: Strategy, axis: Any, keepdims: bool) -> tuple[_Array, int, Arithmetic]:
     values, data = operand_of(x, "x", chosen)
     arithmetic = chosen.arithmetic(data)
-    view, outputs, order = _terms(values, chosen, axis, data, x)
+    view, outputs, order = _terms(values, chosen, axis, x)
     program = _resolved(chosen, order).program(view.shape[0], data=data)
     total = run_sums(view, program, arithmetic).reshape(outputs)
     return _with_axes(total, values.ndim, axis, keepdims), view.shape[0], arithmetic

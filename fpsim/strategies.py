@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
-from fpsim.errors import InputError, StrategyError, UnknownOrderError
-from fpsim.formats import FLOAT32, FLOAT64, ROUNDING_MODES, Format, format_named
-from fpsim.orders import ORDERS, Configured, NumpySum, Order
+from fpsim.errors import InputError, StrategyError
+from fpsim.formats import FLOAT64, ROUNDING_MODES, Format, format_named
+from fpsim.orders import ORDERS, Configured, Order
 from fpsim.orders.base import finished
+from fpsim.orders.combinators import TAILS
 from fpsim.programs import Builder, Program, Segment, leaves
 
 _SYNONYMS = {"adjacent": "pairwise"}
@@ -68,12 +69,9 @@ class Strategy:
         UnknownOrderError
             A named rule does not know this type.
         """
-        base = self.order.defaults.over(Arithmetic())
-        if isinstance(self.order, NumpySum) and data not in (None, FLOAT32) and self.settings.accumulator is None:
-            if data != FLOAT64:
-                message = f"np.sum of {data} is not modelled: numpy_sum is known for float32 and float64"
-                raise UnknownOrderError(message)
-            base = dataclasses.replace(base, accumulator=Rounding(data))
+        own_types = self.settings.accumulator is not None or (self.settings.operands is not None and data != FLOAT64)
+        known = None if own_types else data
+        base = self.order.defaults(known).over(Arithmetic())
         return dataclasses.replace(self.settings.over(base), output=self.settings.output)
 
     def program(self, n: int, /, *, data: Format | None = None) -> Program:
@@ -173,6 +171,7 @@ class _Parser:
         if column is None:
             message = f"{message} (in {self.text!r})"
             raise StrategyError(message)
+        column = len(self.source.encode()[:column].decode(errors="ignore"))  # Python's parser counts bytes
         raise StrategyError(message, text=self.text, column=self.columns[min(column, len(self.columns) - 1)])
 
     def strategy(self) -> Strategy:
@@ -231,7 +230,8 @@ class _Parser:
                 self.fail(f"{name}: {keyword.arg} is given twice", keyword)
             bare_word = keyword.arg == "tail" and isinstance(keyword.value, ast.Name)
             word = keyword.value.id if isinstance(keyword.value, ast.Name) else ""
-            values[keyword.arg] = word if bare_word and word not in ORDERS else self.value(keyword.value)
+            is_word = bare_word and (word in TAILS or word not in ORDERS)  # "lanes" is an order and a kind of tail
+            values[keyword.arg] = word if is_word else self.value(keyword.value)
         missing = [f for f in fields if fields[f].default is dataclasses.MISSING and f not in values]
         if missing:
             self.fail(f"{name} needs {', '.join(missing)}, as in {name}({', '.join(missing)})", node)
@@ -247,11 +247,12 @@ class _Parser:
         fits = (
             (wants_order and isinstance(value, Order))
             or (wants_text and isinstance(value, str))
-            or ("int" in declared and isinstance(value, int))
+            or ("int" in declared.split(" | ") and isinstance(value, int))
             or ("tuple" in declared and isinstance(value, tuple))
         )
         if not fits:
             wanted = "an order" if wants_order else "a text" if wants_text else "a whole number"
+            wanted = wanted if "int" in declared.split(" | ") or "tuple" not in declared else "a list of whole numbers"
             self.fail(f"{name}: {field} must be {wanted}", node)
 
     def value(self, node: ast.expr) -> Any:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fpsim.arithmetic import Arithmetic, Settings
+from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Settings
 from fpsim.formats import Format
 from fpsim.programs import Builder, Items, Segment, count_items, flat, joined, rows_of
 
@@ -20,8 +20,6 @@ class Order(ABC):
 
     #: The name in a strategy text.
     name: ClassVar[str]
-    #: Settings that belong to a named rule, which is a complete strategy; empty for the generic orders.
-    defaults: ClassVar[Settings] = Settings()
 
     @abstractmethod
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
@@ -37,16 +35,25 @@ class Order(ABC):
         axes: tuple[int, ...],
         *,
         buffered: bool = False,
-        data: Format | None = None,
     ) -> tuple[tuple[int, ...], Order]:
         """Return in which sequence the terms of a sum over `axes` of an array are taken, and the order for them.
 
         The axes come slowest first. Generic orders take the terms in C order; a named rule asks what its library does
-        for this shape, these strides (in bytes) and this data type, and for an array that it must copy first
-        (`buffered`).
+        for this shape and these strides (in bytes), and for an array that it must copy first (`buffered`).
         """
-        del shape, strides, buffered, data
+        del shape, strides, buffered
         return axes, self
+
+    def defaults(self, data: Format | None) -> Settings:
+        """Return the settings that belong to a named rule for operands of a format; generic orders have none.
+
+        Raises
+        ------
+        UnknownOrderError
+            The rule does not know this format.
+        """
+        del data
+        return NO_SETTINGS
 
     def arguments(self) -> list[str]:
         """Return the arguments in the notation of a strategy text."""

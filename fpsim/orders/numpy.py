@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fpsim.arithmetic import Arithmetic, Settings
+from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
 from fpsim.errors import StrategyError, UnknownOrderError
 from fpsim.formats import FLOAT32, FLOAT64, Format
 from fpsim.orders.base import Order
@@ -34,7 +34,6 @@ class NumpySum(Order):
     chunk: int = 0
     row: int = 0
     name: ClassVar[str] = "numpy_sum"
-    defaults: ClassVar[Settings] = Settings()
 
     def __post_init__(self) -> None:
         for field, value in (("chunk", self.chunk), ("row", self.row)):
@@ -66,16 +65,18 @@ class NumpySum(Order):
         axes: tuple[int, ...],
         *,
         buffered: bool = False,
-        data: Format | None = None,
     ) -> tuple[tuple[int, ...], Order]:
         if self.chunk:
             return axes, self
-        if data is not None and data not in (FLOAT32, FLOAT64):
-            message = (
-                f"np.sum over {data} rounds to it after every inner loop, which is not modelled; sum it as float32"
-            )
-            raise UnknownOrderError(message)
         return sum_layout(shape, strides, axes, buffered=buffered)
+
+    def defaults(self, data: Format | None) -> Settings:
+        if data is None or data == FLOAT32:
+            return NO_SETTINGS
+        if data == FLOAT64:
+            return Settings(accumulator=Rounding(FLOAT64))
+        message = f"np.sum over {data} rounds to it after every inner loop, which is not modelled; sum it as float32"
+        raise UnknownOrderError(message)
 
     def arguments(self) -> list[str]:
         return [f"{name}={value}" for name, value in (("chunk", self.chunk), ("row", self.row)) if value]
