@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,13 @@ class Layouts:
         for _ in range(self.pick((1, 1, 2, 2, 3, 4))):
             top = self.pick((10, 30, 200, self.largest))
             shape.append(self.pick((1, 2, 3, *self.rng.integers(0, top, 5).tolist())))
-        while np.prod(np.maximum(shape, 1)) > self.largest:
+        while math.prod(max(n, 1) for n in shape) > self.largest:
             axis = int(np.argmax(shape))
             shape[axis] = shape[axis] // 2
         return shape
 
     def array(self) -> tuple[Any, str]:
-        """Return an array of float32 or float64 and what is special about it."""
+        """Return an array of float32 or float64 and what is special about its bytes."""
         shape = self.shape()
         base = [n if self.chance(0.5) else n * self.pick((1, 2, 3)) + self.pick((0, 0, 1, 3)) for n in shape]
         kind, dtype = self.pick(("uniform", "normal", "wide", "zeros")), self.pick((np.float32, np.float32, np.float64))
