@@ -160,9 +160,10 @@ def run_products(left: _Array, right: _Array, program: Program, arithmetic: Arit
     kind = interpreter.SCALAR if out.size == 1 else interpreter.ROW if m < 4 else interpreter.WIDE
     rows, width = interpreter.tile_shape(kind, out.itemsize)
     whole = m // rows
-    # The leaves are laid out in the order of visit, so that every program reads its operands from first to last.
-    places = None if program.sequential is program else program.visits
-    program = program.sequential
+    places = None
+    if out.size > 1 and program.sequential is not program:
+        # The leaves are laid out in the order of visit, so that every program reads its operands from first to last.
+        places, program = program.visits, program.sequential
     packed = rows > 1 and (places is not None or not program.has_long_runs)
     tiles = _row_tiles(left[: whole * rows], rows, packed, places, out.dtype)
     rest = _row_tiles(left[whole * rows :], rows, packed, places, out.dtype)
