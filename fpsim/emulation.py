@@ -16,6 +16,7 @@ from fpsim.arithmetic import Arithmetic
 from fpsim.errors import InputError
 from fpsim.formats import FLOAT32, FLOAT64, Format, RoundingMode, round_to
 from fpsim.orders import Order
+from fpsim.orders.base import Product
 from fpsim.strategies import Strategy, strategy as as_strategy
 
 _Array = NDArray[Any]
@@ -233,18 +234,32 @@ def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
         raise InputError(message) from error
     data = FLOAT64 if FLOAT64 in (form_a, form_b) else form_a
     arithmetic = chosen.arithmetic(data)
-    program = chosen.program(left.shape[-1], data=data)
     shape = (*stack, left.shape[-2], right.shape[-1])
     out = np.empty(shape, storage(arithmetic.result_format))
     lefts = np.broadcast_to(left, (*stack, *left.shape[-2:]))
     rights = np.broadcast_to(right, (*stack, *right.shape[-2:]))
     for index in np.ndindex(*stack):
-        out[index] = run_products(lefts[index], rights[index], program, arithmetic)
+        one, other = lefts[index], rights[index]
+        for part in chosen.order.product(_product_shape(one, other)):
+            program = _resolved(chosen, part.order).program(one.shape[-1], data=data)
+            rows, columns = slice(*(part.rows or (None,))), slice(*(part.columns or (None,)))
+            out[index][rows, columns] = run_products(one[rows], other[:, columns], program, arithmetic)
     if one_column:
         out = out[..., 0]
     if one_row:
         out = out[..., 0] if one_column else out[..., 0, :]
     return out[()]
+
+
+def _product_shape(left: _Array, right: _Array) -> Product:
+    (m, k), n = left.shape, right.shape[1]
+    address = [x.__array_interface__["data"][0] for x in (left, right)]
+    same = address[0] == address[1] and m == n and left.strides == right.strides[::-1]
+    return Product(m, k, n, _memory_order(left), _memory_order(right), same)
+
+
+def _memory_order(x: _Array) -> str:
+    return "C" if x.flags.c_contiguous else "F" if x.flags.f_contiguous else "other"
 
 
 # --- operands and results -------------------------------------------------------------------------------------------

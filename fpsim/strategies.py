@@ -228,9 +228,9 @@ class _Parser:
                 self.fail(f"{name} has no argument {keyword.arg}; it has {', '.join(fields) or 'none'}", keyword)
             if keyword.arg in values:
                 self.fail(f"{name}: {keyword.arg} is given twice", keyword)
-            bare_word = keyword.arg == "tail" and isinstance(keyword.value, ast.Name)
             word = keyword.value.id if isinstance(keyword.value, ast.Name) else ""
-            is_word = bare_word and (word in TAILS or word not in ORDERS)  # "lanes" is an order and a kind of tail
+            takes_words = word != "" and "str" in str(fields[keyword.arg].type)
+            is_word = takes_words and (word in TAILS or word not in ORDERS)  # "lanes" is an order and a kind of tail
             values[keyword.arg] = word if is_word else self.value(keyword.value)
         missing = [f for f in fields if fields[f].default is dataclasses.MISSING and f not in values]
         if missing:

@@ -12,6 +12,45 @@ from fpsim.formats import Format
 from fpsim.programs import Builder, Items, Segment, count_items, flat, joined, rows_of
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """What the order of a matrix product can depend on.
+
+    Attributes
+    ----------
+    m, k, n : int
+        The shapes: (m, k) by (k, n).
+    left, right : {"C", "F", "other"}
+        Memory order of the operands.
+    same : bool
+        The right operand is the left one transposed, in the same memory.
+    """
+
+    m: int
+    k: int
+    n: int
+    left: str = "C"
+    right: str = "C"
+    same: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Outputs of a matrix product that one order computes.
+
+    Attributes
+    ----------
+    order : Order
+        The order.
+    rows, columns : tuple of two int, or None
+        The first row or column and the one after the last; None means all.
+    """
+
+    order: Order
+    rows: tuple[int, int] | None = None
+    columns: tuple[int, int] | None = None
+
+
 class Order(ABC):
     """A rule that gives the summation tree of any number of terms.
 
@@ -43,6 +82,17 @@ class Order(ABC):
         """
         del shape, strides, buffered
         return axes, self
+
+    def product(self, shape: Product) -> list[Part]:
+        """Return which order computes which outputs of a matrix product; generic orders compute all alike.
+
+        Raises
+        ------
+        UnknownOrderError
+            A named rule does not know this product.
+        """
+        del shape
+        return [Part(self)]
 
     def defaults(self, data: Format | None) -> Settings:
         """Return the settings that belong to a named rule for operands of a format; generic orders have none.

@@ -1,0 +1,107 @@
+"""NumPy's matrix products against the rule `numpy_matmul`, to the bit, where NumPy runs the kernels that it knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fpsim
+from fpsim.errors import StrategyError, UnknownOrderError
+
+threadpoolctl = pytest.importorskip("threadpoolctl")
+_BLAS = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+KNOWN = any(pool["internal_api"] == "openblas" and pool.get("architecture") == "SkylakeX" for pool in _BLAS)
+only_known = pytest.mark.skipif(not KNOWN, reason="NumPy does not run OpenBLAS's SKYLAKEX kernels here")
+
+
+def operands(rng: np.random.Generator, m: int, k: int, n: int) -> Iterator[tuple[Any, Any]]:
+    for law in ("uniform", "normal", "wide"):
+        pair = []
+        for shape in ((m, k), (k, n)):
+            if law == "uniform":
+                pair.append(rng.random(shape, np.float32))
+            elif law == "normal":
+                pair.append(rng.standard_normal(shape, np.float32))
+            else:
+                exponents = rng.uniform(-30, 30, shape)
+                pair.append((np.exp2(exponents) * rng.choice([-1, 1], shape)).astype(np.float32))
+        yield pair[0], pair[1]
+
+
+def layouts(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
+    yield a, b
+    yield a, np.asfortranarray(b)
+    yield np.asfortranarray(a), b
+    yield np.asfortranarray(a), np.asfortranarray(b)
+    yield a, a.T
+    yield a, b[:, 0].copy()
+    yield a, b[:, :1].copy()
+    yield a[0].copy(), b
+
+
+def agree(a: Any, b: Any, threads: int) -> bool | None:
+    """Whether the rule has NumPy's bits; None where it says that it does not know."""
+    with threadpoolctl.threadpool_limits(threads):
+        native = a @ b
+    try:
+        emulated = fpsim.matmul(a, b, f"numpy_matmul(core=skylakex, threads={threads})")
+    except UnknownOrderError:
+        return None
+    return bool(np.array_equal(emulated.view(np.uint32), native.view(np.uint32)))
+
+
+@only_known
+@pytest.mark.parametrize("threads", [1, 2])
+def test_products(threads: int) -> None:
+    rng = np.random.default_rng(threads)
+    known = total = 0
+    for _ in range(25):
+        m, n = (int(size) for size in rng.integers(2, 90, 2))
+        k = int(rng.choice([rng.integers(1, 80), rng.integers(80, 1500)]))
+        for a, b in operands(rng, m, k, n):
+            for left, right in layouts(a, b):
+                result = agree(left, right, threads)
+                assert result is not False, (left.shape, right.shape, left.strides, right.strides)
+                known += result is not None
+                total += 1
+    assert known > 0.7 * total
+
+
+@only_known
+def test_sizes_at_which_the_order_changes() -> None:
+    rng = np.random.default_rng(3)
+    for m, k, n in [
+        (100, 100, 100), (100, 100, 101), (64, 449, 64), (64, 448, 64), (64, 895, 64), (64, 896, 64), (64, 897, 64),
+        (128, 1345, 96), (200, 31, 9), (200, 32, 9), (17, 129, 65), (400, 400, 400), (3, 500, 1000), (33, 64, 24),
+    ]:  # fmt: skip
+        a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+        for threads in (1, 2):
+            assert agree(a, b, threads) is True, (m, k, n, threads)
+
+
+@only_known
+def test_large_matrix_vector_products() -> None:
+    rng = np.random.default_rng(4)
+    for m, k in [(1000, 461), (1201, 700), (2000, 5001), (303, 9001)]:
+        a, x = rng.standard_normal((m, k), np.float32), rng.standard_normal(k, np.float32)
+        for threads in (1, 2):
+            assert agree(a, x, threads) is True
+
+
+def test_what_is_not_known_is_refused() -> None:
+    a = np.ones((4, 20), np.float32)
+    with pytest.raises(UnknownOrderError, match="two vectors"):
+        fpsim.dot(a[0], a[0], "numpy_matmul")
+    with pytest.raises(UnknownOrderError, match="not for float64"):
+        fpsim.matmul(a.astype(float), a.T.astype(float), "numpy_matmul")
+    with pytest.raises(UnknownOrderError, match="in place"):
+        fpsim.matmul(np.ones((4, 40), np.float32)[:, ::2], np.ones((20, 3), np.float32), "numpy_matmul")
+    with pytest.raises(UnknownOrderError, match="use it with matmul"):
+        fpsim.sum(a, "numpy_matmul")
+    with pytest.raises(StrategyError, match="core=zen"):
+        fpsim.strategy("numpy_matmul(core=zen)")
+    with pytest.raises(StrategyError, match="threads"):
+        fpsim.strategy("numpy_matmul(threads=0)")
