@@ -242,8 +242,12 @@ def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
         one, other = lefts[index], rights[index]
         for part in chosen.order.product(_product_shape(one, other)):
             program = _resolved(chosen, part.order).program(one.shape[-1], data=data)
-            rows, columns = slice(*(part.rows or (None,))), slice(*(part.columns or (None,)))
-            out[index][rows, columns] = run_products(one[rows], other[:, columns], program, arithmetic)
+            rows, columns = _places(part.rows), _places(part.columns)
+            block = run_products(one[rows], other[:, columns], program, arithmetic)
+            if isinstance(rows, slice) or isinstance(columns, slice):
+                out[index][rows, columns] = block
+            else:
+                out[index][np.ix_(rows, columns)] = block
     if one_column:
         out = out[..., 0]
     if one_row:
@@ -256,6 +260,12 @@ def _product_shape(left: _Array, right: _Array) -> Product:
     address = [x.__array_interface__["data"][0] for x in (left, right)]
     same = address[0] == address[1] and m == n and left.strides == right.strides[::-1]
     return Product(m, k, n, _memory_order(left), _memory_order(right), same)
+
+
+def _places(given: range | tuple[int, ...] | None) -> slice | NDArray[np.int64]:
+    if given is None:
+        return slice(None)
+    return slice(given.start, given.stop, given.step) if isinstance(given, range) else np.array(given, np.int64)
 
 
 def _memory_order(x: _Array) -> str:

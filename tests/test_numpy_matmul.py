@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,9 +15,17 @@ import fpsim
 from fpsim.errors import StrategyError, UnknownOrderError
 
 threadpoolctl = pytest.importorskip("threadpoolctl")
-_BLAS = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
-KNOWN = any(pool["internal_api"] == "openblas" and pool.get("architecture") == "SkylakeX" for pool in _BLAS)
-only_known = pytest.mark.skipif(not KNOWN, reason="NumPy does not run OpenBLAS's SKYLAKEX kernels here")
+
+
+def core() -> str | None:
+    """Return the kernels that NumPy's OpenBLAS runs."""
+    for pool in threadpoolctl.threadpool_info():
+        if pool["user_api"] == "blas" and pool["internal_api"] == "openblas":
+            return str(pool.get("architecture")).lower()
+    return None
+
+
+only_known = pytest.mark.skipif(core() != "skylakex", reason="NumPy does not run OpenBLAS's SKYLAKEX kernels here")
 
 
 def operands(rng: np.random.Generator, m: int, k: int, n: int) -> Iterator[tuple[Any, Any]]:
@@ -47,18 +58,17 @@ def agree(a: Any, b: Any, threads: int) -> bool | None:
     with threadpoolctl.threadpool_limits(threads):
         native = a @ b
     try:
-        emulated = fpsim.matmul(a, b, f"numpy_matmul(core=skylakex, threads={threads})")
+        emulated = fpsim.matmul(a, b, f"numpy_matmul(core={core()}, threads={threads})")
     except UnknownOrderError:
         return None
     return bool(np.array_equal(emulated.view(np.uint32), native.view(np.uint32)))
 
 
-@only_known
-@pytest.mark.parametrize("threads", [1, 2])
-def test_products(threads: int) -> None:
+def share_known(threads: int, repeats: int) -> float:
+    """Compare products of random shapes and layouts; return for which share of them the rule is known."""
     rng = np.random.default_rng(threads)
     known = total = 0
-    for _ in range(25):
+    for _ in range(repeats):
         m, n = (int(size) for size in rng.integers(2, 90, 2))
         k = int(rng.choice([rng.integers(1, 80), rng.integers(80, 1500)]))
         for a, b in operands(rng, m, k, n):
@@ -67,7 +77,21 @@ def test_products(threads: int) -> None:
                 assert result is not False, (left.shape, right.shape, left.strides, right.strides)
                 known += result is not None
                 total += 1
-    assert known > 0.7 * total
+    return known / total
+
+
+@only_known
+@pytest.mark.parametrize("threads", [1, 2])
+def test_products(threads: int) -> None:
+    assert share_known(threads, 25) > 0.7
+
+
+@pytest.mark.skipif(core() not in {"skylakex", "haswell"}, reason="needs OpenBLAS on x86-64 with AVX2")
+def test_products_of_the_haswell_kernels() -> None:
+    environment = {**os.environ, "OPENBLAS_CORETYPE": "Haswell"}
+    result = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("haswell 0.")
 
 
 @only_known
@@ -105,3 +129,12 @@ def test_what_is_not_known_is_refused() -> None:
         fpsim.strategy("numpy_matmul(core=zen)")
     with pytest.raises(StrategyError, match="threads"):
         fpsim.strategy("numpy_matmul(threads=0)")
+
+
+if __name__ == "__main__":
+    share = share_known(1, 15)
+    rng = np.random.default_rng(2)
+    for m, k, n in [(20, 64, 400), (13, 400, 800), (777, 300, 401), (25, 700, 777), (300, 700, 500), (9, 330, 1300)]:
+        a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+        assert agree(a, b, 1) is True, (m, k, n)
+    print(core(), share)

@@ -42,13 +42,13 @@ class Part:
     ----------
     order : Order
         The order.
-    rows, columns : tuple of two int, or None
-        The first row or column and the one after the last; None means all.
+    rows, columns : range, tuple of int, or None
+        Which ones; None means all.
     """
 
     order: Order
-    rows: tuple[int, int] | None = None
-    columns: tuple[int, int] | None = None
+    rows: range | tuple[int, ...] | None = None
+    columns: range | tuple[int, ...] | None = None
 
 
 class Order(ABC):

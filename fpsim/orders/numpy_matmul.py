@@ -2,7 +2,8 @@
 
 Sources: NumPy's ``matmul.c.src`` (which BLAS routine a shape goes to) and OpenBLAS's ``interface/gemm.c``,
 ``driver/level3/level3.c`` and ``level3_thread.c``, ``kernel/x86_64/sgemv_t_4.c`` and the small-matrix kernels of
-SKYLAKEX. Checked bit for bit against NumPy 2.4 with OpenBLAS 0.3.31, the SKYLAKEX kernels, on 1 and 2 threads.
+SKYLAKEX. Checked bit for bit against NumPy 2.4 with OpenBLAS 0.3.31: the SKYLAKEX kernels on 1 and 2 threads, the
+HASWELL kernels on one.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from fpsim.orders.base import Configured, Order, Part, Product
 from fpsim.orders.combinators import Chunks, HalvingFold, Lanes, Pairwise, Serial
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
 
-CORES = ("skylakex",)
+CORES = ("skylakex", "haswell")
 _FMA = Settings(fma=True, start="+0")
 #: Terms that the packed kernels take before they add to the result, and the multiple that a halved rest is cut to.
-_BLOCK, _UNIT = 448, 16
+_BLOCKS = {"skylakex": (448, 16), "haswell": (320, 8)}
 _SMALL = 1_000_000  # m*n*k up to which the kernels for small matrices are used
 _ONE_THREAD = 262_144  # m*n*k that each thread gets at least
+_STRETCH = 320  # columns that HASWELL's packed kernel takes at a time
 _GEMV_BLOCK = 4096
 _GEMV_THREADS = 460_800  # elements of the matrix from which its rows are shared among threads
 
@@ -66,11 +68,17 @@ class NumpyMatmul(Order):
             message = "numpy_matmul: products of matrices that BLAS cannot read in place are not modelled"
             raise UnknownOrderError(message)
         size = shape.m * shape.n * shape.k
+        threaded = min(self.threads, size // _ONE_THREAD) > 1
+        if self.core == "haswell":
+            if shape.same or threaded:
+                message = "numpy_matmul: products on several threads and a @ a.T are not modelled for core=haswell"
+                raise UnknownOrderError(message)
+            return _haswell(shape)
         if shape.same:
-            return [_blocked(shape.k, halves=True)]
+            return [_blocked(shape.k, self.core, halves=True)]
         if size <= _SMALL:
             return _small(shape)
-        return [_blocked(shape.k, halves=min(self.threads, size // _ONE_THREAD) > 1)]
+        return [_blocked(shape.k, self.core, halves=threaded)]
 
     def _matrix_vector(self, shape: Product) -> list[Part]:
         if shape.m == shape.n == 1:
@@ -81,7 +89,7 @@ class NumpyMatmul(Order):
         if shape.left != "C":
             message = "numpy_matmul: a matrix times a vector is known for matrices in C order"
             raise UnknownOrderError(message)
-        if shape.k <= 8:
+        if shape.k <= 8 and self.core == "skylakex":
             message = "numpy_matmul: a matrix times a vector of at most 8 elements is not modelled"
             raise UnknownOrderError(message)
         rows = shape.m
@@ -91,11 +99,11 @@ class NumpyMatmul(Order):
         parts: list[Part] = []
         for first in range(0, rows, per_thread):
             last = min(first + per_thread, rows)
-            parts += _gemv_t_rows(first, last)
+            parts += _gemv_t_rows(first, last, self.core == "skylakex")
         return parts
 
     def _vector_matrix(self, shape: Product) -> list[Part]:
-        if shape.right == "C" and shape.k <= 48 and shape.k != 4 and shape.n <= 16384:
+        if self.core == "skylakex" and shape.right == "C" and shape.k <= 48 and shape.k != 4 and shape.n <= 16384:
             return [Part(Configured(Serial(), _FMA))]
         if shape.right == "C" and shape.k % 4 == 0 and shape.n % 16 == 0 and shape.n * shape.k < _GEMV_THREADS:
             return [Part(Configured(_GemvN(), _FMA))]
@@ -106,19 +114,81 @@ class NumpyMatmul(Order):
         return [f"core={self.core}", f"threads={self.threads}"]
 
 
-def _blocked(k: int, *, halves: bool) -> Part:
-    """Blocks of `_BLOCK` terms, each summed from zero and added to the result; the last two nearly equal."""
+def _blocks(k: int, core: str, *, halves: bool = False) -> tuple[int, ...]:
+    """Return the sizes of the blocks of terms; the last two are nearly equal."""
+    block, unit = _BLOCKS[core]
     sizes = []
     while k:
-        if k >= 2 * _BLOCK:
-            size = _BLOCK
-        elif k > _BLOCK:
-            size = (k + 1) // 2 if halves else -(-(k // 2) // _UNIT) * _UNIT
+        if k >= 2 * block:
+            size = block
+        elif k > block:
+            size = (k + 1) // 2 if halves else -(-(k // 2) // unit) * unit
         else:
             size = k
         sizes.append(size)
         k -= size
-    return Part(Configured(Chunks(tuple(sizes)), _FMA))
+    return tuple(sizes)
+
+
+def _blocked(k: int, core: str, *, halves: bool) -> Part:
+    """Return the order of the packed kernels: blocks, each summed from zero and added to the result."""
+    return Part(Configured(Chunks(_blocks(k, core, halves=halves)), _FMA))
+
+
+def _haswell(shape: Product) -> list[Part]:
+    """Return the orders of HASWELL's kernel, which sums some tiles in two accumulators, of the even and the odd terms.
+
+    Rows go in twelves, then in fours; columns in stretches of at most 320, each in tiles of 8. Of twelve rows, the
+    first six have two accumulators in the first tile, and six of them in the last, which six by the parity of tiles.
+    """
+    sizes = _blocks(shape.k, "haswell")
+    serial = Configured(Chunks(sizes), _FMA)
+    double = Configured(Chunks(sizes, _EvenOdd()), _FMA)
+    twelves, fours = shape.m // 12 * 12, shape.m // 4 * 4
+    upper = tuple(i for i in range(twelves) if i % 12 < 6)
+    lower = tuple(i for i in range(twelves) if i % 12 >= 6)
+    quads, last = tuple(range(twelves, fours)), tuple(range(fours, shape.m))
+    parts: list[Part] = []
+    first, left = 0, shape.n
+    while left:
+        width = _STRETCH if left >= 2 * _STRETCH else -(-(left // 2) // 8) * 8 if left > _STRETCH else left
+        tiles = width // 8
+        start = tuple(range(first, first + 8 * min(tiles, 1)))
+        end = tuple(range(first + 8 * (tiles - 1), first + 8 * tiles)) if tiles > 1 else ()
+        middle = tuple(range(first + len(start), first + 8 * tiles - len(end)))
+        rest = tuple(range(first + 8 * tiles, first + width))
+        with_two = double if tiles > 1 else serial
+        halves = (double, serial) if tiles % 2 == 0 else (serial, double)
+        # After the first stretch eight rows in one go have one accumulator, four still two.
+        in_fours = serial if first and len(quads) == 8 else double
+        parts += [
+            Part(with_two, upper, start), Part(serial, lower, start),
+            Part(halves[0], upper, end), Part(halves[1], lower, end),
+            Part(serial, (*upper, *lower), (*middle, *rest)),
+            Part(in_fours, quads, (*start, *middle, *end)), Part(serial, quads, rest),
+            Part(serial, last, (*start, *middle, *end, *rest)),
+        ]  # fmt: skip
+        first, left = first + width, left - width
+    return [part for part in parts if part.rows and part.columns]
+
+
+@dataclass(frozen=True, slots=True)
+class _EvenOdd(Order):
+    """The even and the odd terms of the largest multiple of 8, the rest with the even ones."""
+
+    name: ClassVar[str] = "even_odd"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        n = count_items(items)
+        body, rest = split_items(items, n - n % 8)
+        if not body:
+            return builder.fold(items, arithmetic)
+        (row,) = body
+        half = row.count // 2
+        even = Segment(row.base, half, 2 * row.stride, item=row.item)
+        odd = even.moved(row.stride)
+        return builder.fold([builder.fold([even, *rest], arithmetic), builder.fold([odd], arithmetic)], arithmetic)
 
 
 def _small(shape: Product) -> list[Part]:
@@ -134,36 +204,39 @@ def _small(shape: Product) -> list[Part]:
     if shape.right == "C" and not (1 <= n % 16 <= 8 and k >= 32):
         return [Part(serial)]
     if shape.right == "F" and (k < 32 or m * n > 1200):
-        return [_blocked(k, halves=False)]
+        return [_blocked(k, "skylakex", halves=False)]
     # The lanes are added in quads where four outputs are stored together, else by halves.
     quads = Configured(Lanes(16, combine=Pairwise()), _FMA)
     fold = Configured(Lanes(16, combine=HalvingFold()), _FMA)
     columns, rows = max(n // 4 * 4, first), m // 4 * 4
     return [
-        Part(serial, (0, m), (0, first)),
-        Part(quads, (0, m), (first, columns)),
-        Part(quads, (0, rows), (columns, n)),
-        Part(fold, (rows, m), (columns, n)),
+        Part(serial, range(m), range(first)),
+        Part(quads, range(m), range(first, columns)),
+        Part(quads, range(rows), range(columns, n)),
+        Part(fold, range(rows, m), range(columns, n)),
     ]
 
 
-def _gemv_t_rows(first: int, last: int) -> list[Part]:
+def _gemv_t_rows(first: int, last: int, contracted: bool) -> list[Part]:
     """Return the orders of the rows of a matrix-vector product: four at a time, then two, then one."""
     quads = first + (last - first) // 4 * 4
     pairs = quads + (last - quads) // 2 * 2
-    every = (0, 1)
     return [
-        Part(_GemvT(8), (first, quads), every),
-        Part(_GemvT(4), (quads, pairs), every),
-        Part(_GemvT(1), (pairs, last), every),
+        Part(_GemvT(8, contracted), range(first, quads)),
+        Part(_GemvT(4, contracted), range(quads, pairs)),
+        Part(_GemvT(1, contracted), range(pairs, last)),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class _GemvT(Order):
-    """A row of sgemv_t: 8 fused lanes, 4 lanes of rounded products, or (1) two sets of 4 such lanes in turn."""
+    """A row of sgemv_t: 8 fused lanes, 4 lanes of rounded products, or (1) two sets of 4 such lanes in turn.
+
+    `contracted`: the compiler fused products of the last n mod 4 terms.
+    """
 
     lanes: int
+    contracted: bool
     name: ClassVar[str] = "sgemv_t"
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
@@ -177,7 +250,9 @@ class _GemvT(Order):
             block, body = split_items(body, _GEMV_BLOCK)
             total.append(self._block(builder, block, own))
         rest = [split_items(split_items(tail, place)[1], 1)[0][0] for place in range(n % 4)]
-        if len(rest) == 1:
+        if rest and not self.contracted:
+            total.append(builder.fold(rest, replace(fused, fma=False)))
+        elif len(rest) == 1:
             total.append(rest[0])
         elif rest:
             # The compiler contracts a*b + c*d to fma(a, b, c*d): the second product is rounded.
