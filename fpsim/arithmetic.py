@@ -101,6 +101,10 @@ class Arithmetic:
                 " drop fma (dot2 has the accuracy of exact products without it)"
             )
             raise StrategyError(message)
+        for form in (accumulator.format, self.product):
+            if form is not None and form != FLOAT64 and (form.emin - form.precision < -950 or form.emax > 1000):
+                message = f"{form}: exponents as wide as float64's are emulated only as float64 itself"
+                raise StrategyError(message)
         if accumulator.format.precision > 51 and accumulator != Rounding(FLOAT64):
             message = f"acc({accumulator}): more than 51 bits are emulated only as acc(float64), to nearest even"
             raise StrategyError(message)

@@ -378,10 +378,15 @@ def _numpy_sum(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: in
         half -= half % 8
         return fold([block(x[:half]), block(x[half:])], arithmetic)
 
-    size = order.chunk or len(terms)
     if order.chunk == 1:
         return fold(terms, arithmetic, "+0")
-    return fold([block(terms[i : i + size]) for i in range(0, len(terms), size)], arithmetic, "+0")
+    parts: list[Term] = []
+    row = order.row or len(terms)
+    for first in range(0, len(terms), row):
+        inner = terms[first : first + row]
+        size = order.chunk or row
+        parts += [block(inner[i : i + size]) for i in range(0, len(inner), size)]
+    return fold(parts, arithmetic, "+0")
 
 
 def _configured(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:

@@ -113,7 +113,7 @@ def test_wide_operands() -> None:
         "serial+operands(float16)+acc(float32)",
         "serial+operands(bfloat16, toward_zero)+fma",
     ):
-        for kind in ("uniform", "normal", "wide", "coarse", "special", "zeros"):
+        for kind in ("uniform", "normal", "wide", "small", "coarse", "special", "zeros"):
             for n in (0, 1, 2, 3, 7, 20):
                 x, y = (random_terms(rng, n, kind, np.float64) for _ in range(2))
                 check_sum(text, x, FLOAT64)

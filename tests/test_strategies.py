@@ -327,6 +327,8 @@ BAD: list[tuple[str, str, str | None]] = [
     ("serial+dot2+fma", "drop fma", None),
     ("serial+product(float32)+fma", "cannot be joined with fma", None),
     ("serial+acc(format(52, -100, 100))", "only as acc(float64), to nearest even", None),
+    ("serial+acc(format(40, -1000, 1000))", "emulated only as float64 itself", None),
+    ("serial+product(format(11, -14, 1023))", "emulated only as float64 itself", None),
     ("serial+acc(float64, up)", "only as acc(float64), to nearest even", None),
     ("serial+product(format(53, -100, 100))", "more than 51 bits", None),
     ("chunks(4, serial+operands(float16))", "belongs at the end", "serial+operands"),

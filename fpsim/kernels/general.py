@@ -40,6 +40,8 @@ ACCUMULATOR, PRODUCT, OUTPUT = 0, 6, 12
 FMA, COMPENSATION, HAS_OUTPUT, SUBNORMALS = 18, 19, 20, 21
 TABLE_COLUMNS = 22
 PLAIN, KAHAN, NEUMAIER, DOT2 = range(4)
+# Products of at least SMALL have an error that is a float64.
+SMALL, LARGEST = 2.0**-960, 1.7976931348623157e308
 
 
 @intrinsic
@@ -86,12 +88,26 @@ def added(a: float, b: float, table: Any, f: int) -> float:
     return rounded(round_to_odd_sum(total, two_sum_error(a, b, total)), table, f)
 
 
+@inlined
+def _beyond(a: float, b: float, product: float) -> float:
+    """Return a stand-in for a product at the ends of the range of float64, where its error is no float64.
+
+    No format but float64 itself reaches there, so that a finite product is as good as the largest number, and one
+    other than zero as good as any small one.
+    """
+    if is_finite(product):
+        return math.copysign(SMALL, product) if a != 0.0 and b != 0.0 else product
+    return math.copysign(LARGEST, product) if is_finite(a) and is_finite(b) else product
+
+
 @kernel
 def multiplied(a: float, b: float, table: Any, f: int) -> float:
     """Return a*b with one rounding."""
     product = a * b
-    if table[f] == 53.0 or not is_finite(product):
+    if table[f] == 53.0:
         return rounded(product, table, f)
+    if abs(product) < SMALL or not is_finite(product):
+        return rounded(_beyond(a, b, product), table, f)
     return rounded(round_to_odd_sum(product, fma64(a, b, -product)), table, f)
 
 
@@ -101,8 +117,10 @@ def fused(a: float, b: float, c: float, table: Any, f: int) -> float:
     if table[f] == 53.0:
         return rounded(fma64(a, b, c), table, f)
     high = a * b
-    if not is_finite(high) or not is_finite(c):
-        return rounded(high + c, table, f)
+    if abs(high) < SMALL or not is_finite(high):
+        return added(_beyond(a, b, high), c, table, f)
+    if not is_finite(c):
+        return rounded(c, table, f)
     low = fma64(a, b, -high)
     if low == 0.0:
         return added(high, c, table, f)

@@ -16,7 +16,7 @@ from fpsim.errors import StrategyError, UnknownOrderError
 from fpsim.formats import FLOAT32, FLOAT64, Format
 from fpsim.orders.base import Order
 from fpsim.orders.combinators import Lanes, Pairwise, blocks
-from fpsim.programs import Builder, Items, Segment, count_items, split_items
+from fpsim.programs import Builder, Items, Segment, count_items, joined, split_items
 
 _BLOCK = 128
 _BUFFER = 8192
@@ -54,8 +54,10 @@ class NumpySum(Order):
         if row % size == 0 or row >= n:
             parts = blocks(builder, items, arithmetic, size, inner)
         else:
+            every: list[Segment] = []
             for part in (*_rows(whole, row), *([rest] if rest else [])):
-                parts = (*parts, *blocks(builder, part, arithmetic, size, inner))
+                every += blocks(builder, part, arithmetic, size, inner)
+            parts = joined(every)
         return builder.fold(parts, arithmetic, start="+0")
 
     def layout(
@@ -83,6 +85,14 @@ class NumpySum(Order):
 
 
 def _rows(items: Items, size: int) -> Iterator[Items]:
+    for segment in items:
+        if segment.outer_count > 1 or segment.size % size:
+            break
+    else:
+        for s in items:
+            for first in range(0, s.count, size):
+                yield (Segment(s.base + first * s.stride, size, s.stride, item=s.item),)
+        return
     while items:
         head, items = split_items(items, size)
         yield head
