@@ -47,17 +47,27 @@ def _workers(work: int) -> int:
     return 1 if work < 2_000_000 else available
 
 
-def _for_each(function: Callable[[Any], None], tasks: Iterable[Any], work: int) -> None:
-    """Run tasks that fill separate outputs; their number of threads cannot change a bit."""
+def _for_each(start_worker: Callable[[], Callable[[Any], None]], tasks: Iterable[Any], work: int) -> None:
+    """Run tasks that fill separate outputs; their number of threads cannot change a bit.
+
+    Every worker calls `start_worker` once, for a function with working memory of its own, and does its share of tasks.
+    """
     tasks = list(tasks)
     workers = min(_workers(work), len(tasks))
+
+    def share(first: int) -> None:
+        run = start_worker()
+        for task in tasks[first::workers]:
+            run(task)
+
     if workers <= 1:
-        for task in tasks:
-            function(task)
+        share(0)
         return
-    with ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(function, tasks):
-            pass
+    with ThreadPoolExecutor(workers - 1) as pool:
+        others = [pool.submit(share, first) for first in range(1, workers)]
+        share(0)
+        for other in others:
+            other.result()
 
 
 def run_sums(view: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
@@ -80,18 +90,25 @@ def run_sums(view: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
     _, width = interpreter.tile_shape(kind, out.itemsize)
     closing = np.zeros(program.fold_count, np.bool)
 
-    def panel(start: int) -> None:
-        if width == 1 and view.dtype == out.dtype:
-            right, offset, stride = _in_place(view[:, start])
-        else:
-            right, offset, stride = _panel(view, start, width, None, out.dtype).reshape(-1), 0, width
-        registers, stack, code = _rooms(program, 1, width, out.dtype)
-        target = out[start : start + width]
-        interpreter.sums(
-            kind, program.nodes, program.segments, closing, right, offset, stride, registers, target, stack, code
-        )  # fmt: skip
+    in_place = width == 1 and view.dtype == out.dtype
 
-    _for_each(panel, range(0, outputs, width), view.size)
+    def worker() -> Callable[[int], None]:
+        registers, stack, code = _rooms(program, 1, width, out.dtype)
+        room = interpreter.aligned((0 if in_place else view.shape[0], width), out.dtype)
+
+        def panel(start: int) -> None:
+            if in_place:
+                right, offset, stride = _in_place(view[:, start])
+            else:
+                right, offset, stride = _panel(view, start, None, room).reshape(-1), 0, width
+            target = out[start : start + width]
+            interpreter.sums(
+                kind, program.nodes, program.segments, closing, right, offset, stride, registers, target, stack, code
+            )  # fmt: skip
+
+        return panel
+
+    _for_each(worker, range(0, outputs, width), view.size)
     return out
 
 
@@ -117,21 +134,25 @@ def _frozen(x: _Array) -> _Array:
     return view
 
 
-def _panel(matrix: _Array, start: int, width: int, places: _Array | None, dtype: Any) -> _Array:
-    """Return columns `start` to `start + width` of a matrix, zeros beyond its end, with its rows in order `places`."""
-    from fpsim.kernels import interpreter
+def _panel(matrix: _Array, start: int, places: _Array | None, room: _Array) -> _Array:
+    """Return as many columns of a matrix as `room` has, from `start` on, with its rows in order `places`.
 
-    part = matrix[:, start : start + width]
-    if places is None and part.shape[1] == width and part.flags.c_contiguous and part.dtype == dtype:
+    They are copied into `room`, with zeros beyond the end of the matrix, unless they can be read in place.
+    """
+    part = matrix[:, start : start + room.shape[1]]
+    width = part.shape[1]
+    if places is None and part.shape == room.shape and part.flags.c_contiguous and part.dtype == room.dtype:
         return _frozen(part)
-    out = interpreter.aligned((matrix.shape[0], width), dtype)
-    out[:, : part.shape[1]] = part if places is None else part[places]
-    out[:, part.shape[1] :] = 0
-    return _frozen(out)
+    if places is None or part.dtype != room.dtype:
+        room[:, :width] = part if places is None else part[places]
+    else:
+        np.take(part, places, axis=0, out=room[:, :width], mode="clip")  # "raise" would buffer
+    room[:, width:] = 0
+    return _frozen(room)
 
 
 def _rooms(program: Program, rows: int, columns: int, dtype: Any) -> tuple[_Array, _Array, _Array]:
-    """Working memory of one task: registers, stack and instruction buffer."""
+    """Return the working memory of a worker: registers, stack and instruction buffer."""
     from fpsim.kernels import interpreter, sequencer
 
     registers = interpreter.aligned((program.registers, rows, columns), dtype)
@@ -170,25 +191,30 @@ def run_products(left: _Array, right: _Array, program: Program, arithmetic: Arit
     closing = np.zeros(program.fold_count, np.bool)
     fused = np.array([a.fma for a in program.arithmetics])
 
-    def block(task: tuple[int, int, int]) -> None:
-        start, first, last = task
-        panel = _panel(right, start, width, places, out.dtype)
+    def worker() -> Callable[[tuple[int, int, int]], None]:
         registers, stack, code = _rooms(program, rows, width, out.dtype)
-        across = (start, min(start + width, columns))
-        parts = [(tiles[first:last], (first * rows, last * rows, *across))]
-        if last == whole:
-            parts.append((rest, (whole * rows, m, *across)))
-        for operand, place in parts:
-            interpreter.products(
-                kind, program.nodes, program.segments, closing, fused, operand, packed, panel, registers, out, place,
-                stack, code,
-            )  # fmt: skip
+        room = interpreter.aligned((n, width), out.dtype)
+
+        def block(task: tuple[int, int, int]) -> None:
+            start, first, last = task
+            panel = _panel(right, start, places, room)
+            across = (start, min(start + width, columns))
+            parts = [(tiles[first:last], (first * rows, last * rows, *across))]
+            if last == whole:
+                parts.append((rest, (whole * rows, m, *across)))
+            for operand, place in parts:
+                interpreter.products(
+                    kind, program.nodes, program.segments, closing, fused, operand, packed, panel, registers, out,
+                    place, stack, code,
+                )  # fmt: skip
+
+        return block
 
     work = m * n * columns
     panels = range(0, columns, width)
     parts = max(1, min(whole, _workers(work) // len(panels)))
     cuts = [whole * part // parts for part in range(parts + 1)]
-    _for_each(block, [(start, a, b) for start in panels for a, b in itertools.pairwise(cuts)], work)
+    _for_each(worker, [(start, a, b) for start in panels for a, b in itertools.pairwise(cuts)], work)
     return out
 
 
@@ -233,21 +259,26 @@ def _general(
     if out is None:
         out = np.empty((1, columns))
 
-    def panel(start: int) -> None:
-        part = np.ascontiguousarray(right[:, start : start + _PANEL], np.float64)
-        width = part.shape[1]
+    def worker() -> Callable[[int], None]:
         _, stack, code = _rooms(program, 1, 1, np.float64)
-        s, c = np.zeros((2, program.registers, width))
-        result = np.empty((rows.shape[0], width))
-        trace = np.empty((part.shape[0] if scan is not None else 0, width))
-        general.general(
-            program.nodes, program.segments, closing, tables, rows, part, has_left, s, c, result, trace, stack, code
-        )  # fmt: skip
-        out[:, start : start + width] = result
-        if scan is not None:
-            scan[:, start : start + width] = trace
 
-    _for_each(panel, range(0, columns, _PANEL), rows.shape[0] * right.size * 8)
+        def panel(start: int) -> None:
+            part = np.ascontiguousarray(right[:, start : start + _PANEL], np.float64)
+            width = part.shape[1]
+            s, c = np.zeros((2, program.registers, width))
+            result = np.empty((rows.shape[0], width))
+            trace = np.empty((part.shape[0] if scan is not None else 0, width))
+            general.general(
+                program.nodes, program.segments, closing, tables, rows, part, has_left, s, c, result, trace, stack,
+                code,
+            )  # fmt: skip
+            out[:, start : start + width] = result
+            if scan is not None:
+                scan[:, start : start + width] = trace
+
+        return panel
+
+    _for_each(worker, range(0, columns, _PANEL), rows.shape[0] * right.size * 8)
 
 
 def _table(a: Arithmetic) -> list[float]:
