@@ -56,6 +56,27 @@ def as_floats(x: Any, /, *, name: str = "x") -> tuple[NDArray[Any], Format]:
     return _convert(array, name)
 
 
+def axes_of(ndim: int, axis: Any) -> tuple[int, ...]:
+    """Return the axes that an `axis` argument names, counted from the front; None names all."""
+    if axis is None:
+        return tuple(range(ndim))
+    given = axis if isinstance(axis, tuple) else (axis,)
+    try:
+        axes = tuple(int(a.__index__()) for a in given)
+    except (AttributeError, TypeError):
+        message = f"axis must be a whole number or a tuple of them, not {axis!r}"
+        raise InputError(message) from None
+    for a in axes:
+        if not -ndim <= a < ndim:
+            message = f"axis {a} does not exist in an array of {ndim} dimensions"
+            raise InputError(message)
+    axes = tuple(a % ndim for a in axes)
+    if len(set(axes)) < len(axes):
+        message = f"axis {axis} names an axis twice"
+        raise InputError(message)
+    return axes
+
+
 def _to_numpy(x: Any, name: str) -> Any:
     """Return x as an ndarray, or as the final result where NumPy has no type for its numbers."""
     root = type(x).__module__.partition(".")[0]

@@ -377,7 +377,7 @@ def _distinct(matches: list[tuple[Candidate, int]], operation: Operation) -> tup
 
 
 def _tree(candidate: Candidate, operation: Operation) -> Any:
-    from fpsim.emulation import axes_of
+    from fpsim._arrays import axes_of
 
     chosen = _parsed(candidate.text)
     if operation.op == "sum":

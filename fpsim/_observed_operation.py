@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim import exact
-from fpsim._arrays import as_floats
+from fpsim._arrays import as_floats, axes_of
 from fpsim.errors import InputError
 from fpsim.formats import FLOAT32, FLOAT64, Format, RoundingMode, round_to
 
@@ -224,8 +224,6 @@ def operation(op: str, inputs: Any, /, *, axis: Any = None) -> Operation:
 
 
 def _sum(values: Floats, data: Format, axis: Any) -> Operation:
-    from fpsim.emulation import axes_of
-
     axes = axes_of(values.ndim, axis)
     kept = [i for i in range(values.ndim) if i not in axes]
     shape = tuple(values.shape[i] for i in kept)

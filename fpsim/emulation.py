@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fpsim._arrays import as_floats
+from fpsim._arrays import as_floats, axes_of
 from fpsim._execution import run_products, run_scan, run_sums, storage
 from fpsim.arithmetic import Arithmetic
-from fpsim.errors import InputError
+from fpsim.errors import InputError, UnknownOrderError
 from fpsim.formats import FLOAT32, FLOAT64, Format, RoundingMode, round_to
 from fpsim.orders import Order
 from fpsim.orders.base import Product
@@ -140,8 +140,11 @@ def cumsum(x: Any, /, strategy: str | Strategy | Order, *, axis: int | None = No
     if axis is None:
         values = values.reshape(-1)
         axis = 0
-    axis = axes_of(values.ndim, axis)[0]
-    moved = np.moveaxis(values, axis, 0)
+    axes = axes_of(values.ndim, axis)
+    if len(axes) != 1:
+        message = f"cumsum goes along one axis, not {axis}"
+        raise InputError(message)
+    moved = np.moveaxis(values, axes[0], 0)
     n = moved.shape[0]
     program = _without_output(chosen).program(n, data=data)
     if not program.visits_in_sequence:
@@ -159,7 +162,7 @@ def cumsum(x: Any, /, strategy: str | Strategy | Order, *, axis: int | None = No
     if out.size:
         run_scan(view, program, out)
     result = _stored(out, arithmetic.accumulator.format, arithmetic.accumulator.mode, arithmetic)
-    return np.moveaxis(result.reshape(moved.shape), 0, axis)
+    return np.moveaxis(result.reshape(moved.shape), 0, axes[0])
 
 
 def dot(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
@@ -187,7 +190,7 @@ def dot(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
     >>> [f"{fpsim.dot(a, b, s).view(np.uint32):08X}" for s in ("serial", "serial+fma", "pairwise")]
     ['3D6533F0', '3D6533F6', '3D6533E0']
     """
-    left, right = np.ndim(a), np.ndim(b)
+    left, right = (x.ndim if hasattr(x, "ndim") else as_floats(x, name=n)[0].ndim for x, n in ((a, "a"), (b, "b")))
     if left != 1 or right != 1:
         message = f"dot takes two vectors, not arrays of {left} and {right} dimensions; use matmul"
         raise InputError(message)
@@ -278,6 +281,8 @@ def _memory_order(x: _Array) -> str:
 def operand_of(x: Any, name: str, chosen: Strategy) -> tuple[_Array, Format]:
     """Return the operand as the arithmetic sees it, float32 or float64, and its format."""
     values, form = as_floats(x, name=name)
+    if type(chosen.order).defaults is not Order.defaults:
+        _check_summed_as_floats(x, name, chosen)
     arithmetic = chosen.arithmetic(form)
     target = arithmetic.operand_format
     if not target.includes(form):
@@ -292,6 +297,19 @@ def operand_of(x: Any, name: str, chosen: Strategy) -> tuple[_Array, Format]:
         native = FLOAT32 if arithmetic.operands is None and FLOAT32.includes(form) else form
         values = np.where(np.abs(values) < native.smallest_normal, np.copysign(wanted(0), values), values)
     return values, form
+
+
+def _check_summed_as_floats(x: Any, name: str, chosen: Strategy) -> None:
+    """Raise where a library adds these numbers in an arithmetic that is not emulated, whatever float64 holds of them."""
+    dtype = np.dtype(x.dtype) if isinstance(x, np.ndarray | np.generic) else None
+    if dtype is None and isinstance(x, int | list | tuple):
+        dtype = np.asarray(x).dtype
+    if dtype is not None and dtype.kind in "biu":
+        message = f"{name} holds {dtype}, which {chosen} adds as integers; convert it to float64 to add floats"
+        raise UnknownOrderError(message)
+    if dtype is not None and dtype.char == "g" and dtype.itemsize > 8:
+        message = f"{name} holds {dtype}, which {chosen} adds with more bits than float64; convert it first"
+        raise UnknownOrderError(message)
 
 
 def _without_output(chosen: Strategy) -> Strategy:
@@ -324,27 +342,6 @@ def _stored(wide: _Array, form: Format, mode: RoundingMode, arithmetic: Arithmet
         values = np.asarray(round_to(values, form, mode=arithmetic.output.mode))
     with np.errstate(over="ignore"):
         return values.astype(storage(form))
-
-
-def axes_of(ndim: int, axis: Any) -> tuple[int, ...]:
-    """Return the axes that an `axis` argument names, counted from the front; None names all."""
-    if axis is None:
-        return tuple(range(ndim))
-    given = axis if isinstance(axis, tuple) else (axis,)
-    try:
-        axes = tuple(int(a.__index__()) for a in given)
-    except (AttributeError, TypeError):
-        message = f"axis must be a whole number or a tuple of them, not {axis!r}"
-        raise InputError(message) from None
-    for a in axes:
-        if not -ndim <= a < ndim:
-            message = f"axis {a} does not exist in an array of {ndim} dimensions"
-            raise InputError(message)
-    axes = tuple(a % ndim for a in axes)
-    if len(set(axes)) < len(axes):
-        message = f"axis {axis} names an axis twice"
-        raise InputError(message)
-    return axes
 
 
 def _terms(values: _Array, chosen: Strategy, axis: Any, source: Any = None) -> tuple[_Array, tuple[int, ...], Order]:

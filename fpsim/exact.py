@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from fpsim._arrays import as_floats
+from fpsim._arrays import as_floats, axes_of
 from fpsim._exact_reductions import products, row_dots, sums
 from fpsim._exact_values import Exact
 from fpsim.errors import InputError
@@ -70,11 +70,7 @@ def _axes_last(values: NDArray[Any], axis: int | tuple[int, ...] | None) -> tupl
     """Return values with the axes that are summed last, and the number of other axes."""
     if axis is None:
         return values.T if values.flags.f_contiguous else values, 0
-    try:
-        axes = np.lib.array_utils.normalize_axis_tuple(axis, values.ndim)
-    except (ValueError, TypeError) as error:
-        message = f"x has {values.ndim} dimensions and no axis {axis}"
-        raise InputError(message) from error
+    axes = axes_of(values.ndim, axis)
     kept = [i for i in range(values.ndim) if i not in axes]
     return values.transpose([*kept, *axes]), len(kept)
 

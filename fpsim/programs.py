@@ -251,7 +251,9 @@ class Program:
             origin = root.base if fold is root.item else 0
             for s in fold.segments:
                 child = LEAF if s.item is None else number[id(s.item)]
-                segments.append((s.base + origin, s.outer_count, s.outer_stride, s.count, s.stride, child))
+                # Strides that are never taken may be larger than an integer of the tables, as in lanes(10**30).
+                outer_stride, stride = s.outer_stride if s.outer_count > 1 else 0, s.stride if s.count > 1 else 1
+                segments.append((s.base + origin, s.outer_count, outer_stride, s.count, stride, child))
             arithmetic = arithmetics.setdefault(fold.arithmetic, len(arithmetics))
             leaf_count = sum(s[1] * s[3] * (1 if s[5] == LEAF else nodes[s[5]][4]) for s in segments[first:])
             nodes.append((first, len(segments) - first, STARTS.index(fold.start), arithmetic, leaf_count))

@@ -13,7 +13,7 @@ from reference import FORMAT_TEXTS, KINDS, MODES, random_strategy, random_terms,
 
 import fpsim
 from fpsim import emulation
-from fpsim.errors import InputError
+from fpsim.errors import InputError, UnknownOrderError
 from fpsim.formats import FLOAT16, FLOAT32, FLOAT64, Format
 
 Data = tuple[Any, Format]
@@ -506,9 +506,36 @@ def test_bad_input() -> None:
         (lambda: fpsim.sum(["a"], "serial"), "not numbers"),
         (lambda: fpsim.sum(np.ones(3, complex), "serial"), "complex"),
         (lambda: fpsim.cumsum(np.float32(1).reshape(()), "serial", axis=0), "axis 0 does not exist"),
+        (lambda: fpsim.cumsum(x, "serial", axis=(0, 1)), "cumsum goes along one axis"),
+        (lambda: fpsim.cumsum(x, "serial", axis=()), "cumsum goes along one axis"),
+        (lambda: fpsim.dot([[1.0], [1.0, 2.0]], [1.0], "serial"), "cannot be read as an array"),
     ):
         with pytest.raises(InputError, match=message):
             bad()  # type: ignore[no-untyped-call]
+
+
+def test_named_rules_refuse_what_the_library_does_not_add_as_floats() -> None:
+    assert fpsim.sum(np.array([1, 2]), "serial") == 3
+    for x in (np.array([2**53, 1]), [2**53, 1], np.ones(3, np.bool), np.array([1, 2**-60], np.longdouble)):
+        if isinstance(x, np.ndarray) and x.dtype == np.float64:
+            continue  # a platform whose long double is a double
+        for operation in (emulation.sum, emulation.mean, emulation.norm):
+            with pytest.raises(UnknownOrderError, match="numpy_sum adds"):
+                operation(x, "numpy_sum")
+
+
+def test_counts_beyond_machine_integers() -> None:
+    x = np.random.default_rng(17).random(100, np.float32)
+    n = 10**30
+    for text in (
+        f"lanes({n})",
+        f"interleaved(2, block={n})",
+        f"lanes({n}, lanes({n}))",
+        f"rotate({n})",
+        f"chunks({n})",
+    ):
+        assert same(fpsim.sum(x, text), fpsim.sum(x, "serial")), text
+    assert fpsim.strategy(f"grid(1, {n})").program(100).height == 7
 
 
 def test_emulation_leaves_its_input_alone() -> None:
