@@ -1,6 +1,7 @@
 """The command ``fpsim``.
 
-Exit codes: 0 done (for ``explain``: explained), 1 a bug is suspected, 2 wrong usage or unusable input, 3 unknown.
+Exit codes: 0 done (for ``explain``: explained), 1 a bug is suspected, 2 wrong usage or unusable input, 3 unknown,
+70 a defect of fpsim itself.
 Results go to standard output, progress and errors to standard error.
 """
 
@@ -10,6 +11,7 @@ import argparse
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from types import ModuleType
 
@@ -17,6 +19,7 @@ from fpsim import __version__
 from fpsim.errors import FpsimError
 
 USAGE = 2
+DEFECT = 70
 #: Sub-commands in the order of the help page; each is a module of `fpsim.commands`, imported when it is used.
 COMMANDS = {
     "demo": "answer two classic questions from data inside the package",
@@ -39,12 +42,19 @@ def main(arguments: Sequence[str] | None = None, /) -> int:
     except FpsimError as error:
         print(f"fpsim {parsed.command}: {error}", file=sys.stderr)
         return USAGE
+    except MemoryError:
+        print(f"fpsim {parsed.command}: not enough memory; choose a smaller shape", file=sys.stderr)
+        return USAGE
     except BrokenPipeError:  # the reader, such as `head`, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         print(f"fpsim {parsed.command}: interrupted", file=sys.stderr)
         return 130
+    except Exception:  # noqa: BLE001 - Python's own exit code would read as "a bug is suspected" in the data
+        traceback.print_exc()
+        print(f"fpsim {parsed.command}: this is a defect of fpsim {__version__}; please report it", file=sys.stderr)
+        return DEFECT
     return code
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import fpsim
+from fpsim.cli import main
 
 SOURCE = Path(fpsim.__file__).parent
 
@@ -66,3 +67,18 @@ def test_every_module_imports() -> None:
         parts = path.relative_to(SOURCE.parent).with_suffix("").parts
         if parts[-1] not in {"__main__", "__init__"}:
             importlib.import_module(".".join(parts))
+
+
+def test_a_defect_has_an_exit_code_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # 1, with which Python ends on an exception, would say that the data show a bug.
+    def broken(arguments: object) -> int:
+        raise ZeroDivisionError(arguments)
+
+    monkeypatch.setattr("fpsim.commands.demo.run", broken)
+    assert main(["demo"]) == 70
+    assert "defect of fpsim" in capsys.readouterr().err
+    monkeypatch.setattr("fpsim.commands.demo.run", lambda _: (_ for _ in ()).throw(MemoryError))
+    assert main(["demo"]) == 2
+    assert "not enough memory" in capsys.readouterr().err
