@@ -175,6 +175,9 @@ class _Parser:
         raise StrategyError(message, text=self.text, column=self.columns[min(column, len(self.columns) - 1)])
 
     def strategy(self) -> Strategy:
+        if "#" in self.text:  # Python would take what follows for a comment, and drop it
+            message = f"{self.text!r} is not a strategy: invalid character '#'"
+            raise StrategyError(message)
         try:
             tree = ast.parse(self.source, mode="eval")
         except (SyntaxError, ValueError, MemoryError, RecursionError) as error:

@@ -492,6 +492,11 @@ class Shuffle(Order):
     name: ClassVar[str] = "shuffle"
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            message = f"shuffle: seed must be a whole number of at least 0, not {self.seed}"
+            raise StrategyError(message)
+
         places = np.random.default_rng(self.seed).permutation(count_items(items))
         return self.inner.build(builder, _Scattered(items).pick(places), arithmetic, width=width)
 

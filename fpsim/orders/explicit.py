@@ -14,6 +14,7 @@ from fpsim.orders.base import Order
 from fpsim.programs import Builder, Items, Segment, count_items, joined, rows_of
 
 _TOKEN = re.compile(r"\s*(?:(\d+)(?:\.\.(\d+)(?:/(\d+))?)?|([()]))")
+_MOST_LEAVES = 2**24  # each takes some hundred bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Tree(Order):
         tokens = _tokens(self.text)
         ranges = [token for token in tokens if isinstance(token, range)]
         count = sum(len(token) for token in ranges)
-        if max((token[-1] for token in ranges), default=0) >= count:
+        if max((token[-1] for token in ranges), default=-1) != count - 1:
             message = f"tree: {_short(self.text)} has {count} leaves, which are not numbered from 0 to {count - 1}"
             raise StrategyError(message)
         if "()" in self.text.replace(" ", "") or not count:
@@ -114,6 +115,9 @@ def _tokens(text: str) -> list[str | range]:
             depth += 1 if match[4] == "(" else -1
             out.append(match[4])
         else:
+            if any(number and (len(number) > 8 or int(number) >= _MOST_LEAVES) for number in match.groups()[:3]):
+                message = f"tree: {_short(match[0].strip())} is too large; leaves go from 0 to {_MOST_LEAVES - 1}"
+                raise StrategyError(message)
             first, step = int(match[1]), int(match[3] or 1)
             leaves = range(first, int(match[2] or first) + 1, max(step, 1))
             if not leaves or not step:
