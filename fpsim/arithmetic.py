@@ -92,6 +92,14 @@ class Arithmetic:
         own_products = self.fma or self.product in (None, self.accumulator.format)
         return native and own_products and self.compensation is None and not self.ftz and self.output is None
 
+    def __str__(self) -> str:
+        """Return the settings as a strategy text writes them, those that differ from the default."""
+        plain = Arithmetic()
+        changes = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        changed = {name: value for name, value in changes.items() if value != getattr(plain, name)}
+        accumulator = {"accumulator": self.accumulator}
+        return " + ".join(Settings(**{**accumulator, **changed}).parts())
+
     def check(self) -> None:
         """Raise `StrategyError` where two settings contradict each other."""
         accumulator = self.accumulator

@@ -430,7 +430,8 @@ class Program:
         """Return the compact form: a line for each distinct fold, the root last.
 
         ``0..15`` are leaves, ``0..112/8`` every eighth, ``3*(0..7)/8`` three such groups eight leaves apart, and
-        ``t2@64`` is fold t2 moved by 64 leaves. Terms are added from left to right.
+        ``t2@64`` is fold t2 moved by 64 leaves. Terms are added from left to right. Where parts differ in arithmetic,
+        ``[1]`` after a fold points to the list at the end.
         """
         header = f"{self.n} leaves, height {self.height}, {self.fold_count} distinct folds"
         lines = [header]
@@ -440,6 +441,8 @@ class Program:
             zero = [f"{STARTS[start]}.0"] if start else []
             label = f" [{arithmetic}]" if len(self.arithmetics) > 1 else ""
             lines.append(f"t{node}{label} = {' '.join(zero + terms) or '+0.0'}")
+        if len(self.arithmetics) > 1:
+            lines += [f"[{index}] {arithmetic}" for index, arithmetic in enumerate(self.arithmetics)]
         return "\n".join(lines)
 
     @staticmethod
