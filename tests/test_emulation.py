@@ -506,8 +506,8 @@ def test_bad_input() -> None:
         (lambda: fpsim.sum(["a"], "serial"), "not numbers"),
         (lambda: fpsim.sum(np.ones(3, complex), "serial"), "complex"),
         (lambda: fpsim.cumsum(np.float32(1).reshape(()), "serial", axis=0), "axis 0 does not exist"),
-        (lambda: fpsim.cumsum(x, "serial", axis=(0, 1)), "cumsum goes along one axis"),
-        (lambda: fpsim.cumsum(x, "serial", axis=()), "cumsum goes along one axis"),
+        (lambda: fpsim.cumsum(x, "serial", axis=(0, 1)), "cumsum goes along one axis"),  # type: ignore[arg-type]
+        (lambda: fpsim.cumsum(x, "serial", axis=()), "cumsum goes along one axis"),  # type: ignore[arg-type]
         (lambda: fpsim.dot([[1.0], [1.0, 2.0]], [1.0], "serial"), "cannot be read as an array"),
     ):
         with pytest.raises(InputError, match=message):
