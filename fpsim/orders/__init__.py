@@ -19,20 +19,30 @@ from fpsim.orders.combinators import (
     Split,
     SplitK,
 )
+from fpsim.orders.cub import CubSum
+from fpsim.orders.eigen import EigenSum
 from fpsim.orders.explicit import Tree
+from fpsim.orders.numba_cuda import NumbaCudaReduce
 from fpsim.orders.numpy import NumpySum
+from fpsim.orders.numpy_einsum import EinsumDot, EinsumSum
 from fpsim.orders.numpy_matmul import NumpyMatmul
+from fpsim.orders.openblas import OpenblasSdot
+from fpsim.orders.torch import TorchCpuSum, TorchCudaSum
+from fpsim.orders.xla import XlaCpuSum
 
 #: Every order by its name in a strategy text.
 ORDERS: dict[str, type[Order]] = {
     order.name: order
     for order in (
         Serial, Pairwise, HalvingFold, Lanes, Chunks, SplitK, Split, Interleaved, Cascade, Grid, Reverse, Rotate,
-        Permute, Shuffle, Tree, NumpySum, NumpyMatmul,
+        Permute, Shuffle, Tree, NumpySum, NumpyMatmul, OpenblasSdot, EinsumSum, EinsumDot, TorchCpuSum, TorchCudaSum,
+        CubSum, NumbaCudaReduce, XlaCpuSum, EigenSum,
     )
 }  # fmt: skip
 
 __all__ = [
-    "ORDERS", "Cascade", "Chunks", "Configured", "Grid", "HalvingFold", "Interleaved", "Lanes", "NumpyMatmul", "NumpySum", "Order",
-    "Pairwise", "Permute", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "Tree",
+    "ORDERS", "Cascade", "Chunks", "Configured", "CubSum", "EigenSum", "EinsumDot", "EinsumSum", "Grid",
+    "HalvingFold", "Interleaved", "Lanes", "NumbaCudaReduce", "NumpyMatmul", "NumpySum", "OpenblasSdot", "Order",
+    "Pairwise", "Permute", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TorchCpuSum",
+    "TorchCudaSum", "Tree", "XlaCpuSum",
 ]  # fmt: skip

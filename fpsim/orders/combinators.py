@@ -97,7 +97,7 @@ class Lanes(Order):
         total: list[Segment] = []
         if items:
             extra = rest if self.tail == "lane0" else ()
-            lanes = _lanes(builder, items, arithmetic, self, extra)
+            lanes = lane_sums(builder, items, arithmetic, self.count, self.inner, extra)
             total = [self.combine.build(builder, lanes, arithmetic, width=self.count)]
         if not rest or (self.tail == "lane0" and items):
             return total[0]
@@ -114,9 +114,10 @@ class Lanes(Order):
         return [str(self.count), *_parts(self.inner, self.combine), *tail]
 
 
-def _lanes(builder: Builder, items: Items, arithmetic: Arithmetic, order: Lanes, extra: Items) -> Items:
-    """Return the sums of the lanes, in order; `extra` terms go to the first."""
-    k = order.count
+def lane_sums(
+    builder: Builder, items: Items, arithmetic: Arithmetic, k: int, inner: Order = SERIAL, extra: Items = ()
+) -> Items:
+    """Return the sums of k lanes, term i in lane i mod k, in order; `extra` terms go to the first."""
     rows = rows_of(items, unless_multiple_of=k)
     n = count_items(rows)
     if len(rows) == 1 and rows[0].outer_count == 1 and not extra:
@@ -126,7 +127,7 @@ def _lanes(builder: Builder, items: Items, arithmetic: Arithmetic, order: Lanes,
         for first, many, length in ((0, n % k, n // k + 1), (n % k, k - n % k, n // k)):
             if length and many:
                 lane = Segment(row.base + first * row.stride, length, k * row.stride, item=row.item)
-                total = order.inner.build(builder, (lane,), arithmetic)
+                total = inner.build(builder, (lane,), arithmetic)
                 out.append(Segment(total.base, many, row.stride, item=total.item))
         return tuple(out)
     totals = []
@@ -134,7 +135,7 @@ def _lanes(builder: Builder, items: Items, arithmetic: Arithmetic, order: Lanes,
         part = _every(rows, place, k)
         if place == 0:
             part = (*part, *extra)
-        totals.append(order.inner.build(builder, part, arithmetic))
+        totals.append(inner.build(builder, part, arithmetic))
     return joined(totals)
 
 
@@ -284,14 +285,14 @@ class Interleaved(Order):
         del width
         n = count_items(items)
         rows = rows_of(items)
-        scattered = _Scattered(rows) if len(rows) != 1 else None
+        scattered = Scattered(rows) if len(rows) != 1 else None
         totals = [
             self.inner.build(builder, self._part(rows, scattered, n, part), arithmetic)
             for part in range(min(self.parts, -(-n // self.block)))
         ]
         return self.combine.build(builder, joined(totals), arithmetic, width=self.parts)
 
-    def _part(self, rows: Items, scattered: _Scattered | None, n: int, part: int) -> Items:
+    def _part(self, rows: Items, scattered: Scattered | None, n: int, part: int) -> Items:
         first, period = part * self.block, self.parts * self.block
         if scattered is None:
             row = rows[0]
@@ -365,7 +366,7 @@ class Grid(Order):
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
         rows, n, tile = rows_of(items), count_items(items), self.threads * self.items
-        scattered = _Scattered(rows) if len(rows) != 1 else None
+        scattered = Scattered(rows) if len(rows) != 1 else None
         totals = []
         known: dict[tuple[object, ...], Segment] = {}  # the sum of a block by the shape of its threads, from leaf 0
         for b in range(min(self.blocks, -(-n // tile))):
@@ -477,7 +478,7 @@ class Permute(Order):
         if len(self.places) != n:
             message = f"permute lists {len(self.places)} places, but there are {n} terms"
             raise InputError(message)
-        return self.inner.build(builder, _Scattered(items).pick(np.array(self.places)), arithmetic, width=width)
+        return self.inner.build(builder, Scattered(items).pick(np.array(self.places)), arithmetic, width=width)
 
     def arguments(self) -> list[str]:
         return [f"[{', '.join(map(str, self.places))}]", *_parts(self.inner, SERIAL)]
@@ -491,20 +492,20 @@ class Shuffle(Order):
     inner: Order = SERIAL
     name: ClassVar[str] = "shuffle"
 
-    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
     def __post_init__(self) -> None:
         if self.seed < 0:
             message = f"shuffle: seed must be a whole number of at least 0, not {self.seed}"
             raise StrategyError(message)
 
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         places = np.random.default_rng(self.seed).permutation(count_items(items))
-        return self.inner.build(builder, _Scattered(items).pick(places), arithmetic, width=width)
+        return self.inner.build(builder, Scattered(items).pick(places), arithmetic, width=width)
 
     def arguments(self) -> list[str]:
         return [str(self.seed), *_parts(self.inner, SERIAL)]
 
 
-class _Scattered:
+class Scattered:
     """Terms by number, for orders that take them in no regular way."""
 
     def __init__(self, items: Items) -> None:
