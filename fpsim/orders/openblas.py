@@ -1,8 +1,8 @@
 """The order of OpenBLAS's single-precision dot product on x86-64.
 
 Sources: OpenBLAS ``kernel/x86_64/sdot.c`` with ``sdot_microk_skylakex-2.c`` and ``sdot_microk_haswell-2.c``. Checked
-bit for bit against `numpy.dot` of the wheels of NumPy 2.4 (OpenBLAS 0.3.31) and 2.5. The result depends neither on the alignment
-nor on the number of threads.
+bit for bit against `numpy.dot` of the wheels of NumPy 2.4 (OpenBLAS 0.3.31) and 2.5. The result depends neither on the
+alignment nor on the number of threads.
 """
 
 from __future__ import annotations
