@@ -99,7 +99,7 @@ def check(strategy: Strategy, n: int) -> Program:
     assert program.height == max(depths.tolist(), default=0)
     assert program.additions == max(n - 1, 0)
     lines = program.text().splitlines()
-    assert len(lines) == program.fold_count + 1
+    assert len(lines) - 1 - program.fold_count == (len(program.arithmetics) if len(program.arithmetics) > 1 else 0)
     assert lines[0].startswith(f"{n} leaves, height {program.height}, ")
     assert program.registers >= 1
     assert program.nesting <= program.fold_count

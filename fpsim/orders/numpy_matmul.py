@@ -2,8 +2,8 @@
 
 Sources: NumPy's ``matmul.c.src`` (which BLAS routine a shape goes to) and OpenBLAS's ``interface/gemm.c``,
 ``driver/level3/level3.c`` and ``level3_thread.c``, ``kernel/x86_64/sgemv_t_4.c`` and the small-matrix kernels of
-SKYLAKEX. Checked bit for bit against NumPy 2.4 with OpenBLAS 0.3.31: the SKYLAKEX kernels on 1 and 2 threads, the
-HASWELL kernels on one.
+SKYLAKEX. Checked bit for bit against NumPy 2.4 with OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34: the SKYLAKEX kernels on
+1 and 2 threads, the HASWELL kernels on one.
 """
 
 from __future__ import annotations
@@ -16,15 +16,23 @@ from fpsim.errors import StrategyError, UnknownOrderError
 from fpsim.formats import FLOAT32, Format
 from fpsim.orders.base import Configured, Order, Part, Product
 from fpsim.orders.combinators import Chunks, HalvingFold, Lanes, Pairwise, Serial
+from fpsim.orders.openblas import OpenblasSdot
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
 
 CORES = ("skylakex", "haswell")
 _FMA = Settings(fma=True, start="+0")
 #: Terms that the packed kernels take before they add to the result, and the multiple that a halved rest is cut to.
-_BLOCKS = {"skylakex": (448, 16), "haswell": (320, 8)}
+_BLOCKS = {
+    ("skylakex", "0.3.31"): (448, 16),
+    ("skylakex", "0.3.34"): (512, 16),
+    ("haswell", "0.3.31"): (320, 8),
+    ("haswell", "0.3.34"): (512, 8),
+}
+VERSIONS = ("0.3.31", "0.3.34")
 _SMALL = 1_000_000  # m*n*k up to which the kernels for small matrices are used
 _ONE_THREAD = 262_144  # m*n*k that each thread gets at least
-_STRETCH = 320  # columns that HASWELL's packed kernel takes at a time
+#: Columns that HASWELL's packed kernel takes at a time.
+_STRETCHES = {"0.3.31": 320, "0.3.34": 384}
 _GEMV_BLOCK = 4096
 _GEMV_THREADS = 460_800  # elements of the matrix from which its rows are shared among threads
 
@@ -33,16 +41,20 @@ _GEMV_THREADS = 460_800  # elements of the matrix from which its rows are shared
 class NumpyMatmul(Order):
     """``a @ b`` of float32 matrices or a matrix and a vector, as NumPy's OpenBLAS computes it.
 
-    `core` names OpenBLAS's kernels, `threads` how many it may use.
+    `core` names OpenBLAS's kernels, `threads` how many it may use, `version` its release.
     """
 
     core: str = "skylakex"
     threads: int = 1
+    version: str = "0.3.31"
     name: ClassVar[str] = "numpy_matmul"
 
     def __post_init__(self) -> None:
         if self.core not in CORES:
             message = f"numpy_matmul: core={self.core} is not known; known are {', '.join(CORES)}"
+            raise StrategyError(message)
+        if self.version not in VERSIONS:
+            message = f"numpy_matmul: OpenBLAS version={self.version} is not known; known are {', '.join(VERSIONS)}"
             raise StrategyError(message)
         if self.threads < 1:
             message = f"numpy_matmul: threads must be at least 1, not {self.threads}"
@@ -73,17 +85,19 @@ class NumpyMatmul(Order):
             if shape.same or threaded:
                 message = "numpy_matmul: products on several threads and a @ a.T are not modelled for core=haswell"
                 raise UnknownOrderError(message)
-            return _haswell(shape)
+            return _haswell(shape, self.version)
         if shape.same:
-            return [_blocked(shape.k, self.core, halves=True)]
+            return [_blocked(shape.k, (self.core, self.version), halves=True)]
         if size <= _SMALL:
-            return _small(shape)
-        return [_blocked(shape.k, self.core, halves=threaded)]
+            return _small(shape, self.version)
+        return [_blocked(shape.k, (self.core, self.version), halves=threaded)]
 
     def _matrix_vector(self, shape: Product) -> list[Part]:
         if shape.m == shape.n == 1:
-            message = "numpy_matmul: a product of two vectors goes to sdot, which is not modelled here"
-            raise UnknownOrderError(message)
+            if "other" in (shape.left, shape.right):
+                message = "numpy_matmul: for vectors with steps use openblas_sdot(inputs=strided)"
+                raise UnknownOrderError(message)
+            return [Part(OpenblasSdot(self.core))]
         if shape.m == 1:
             return self._vector_matrix(shape)
         if shape.left != "C":
@@ -111,12 +125,12 @@ class NumpyMatmul(Order):
         raise UnknownOrderError(message)
 
     def arguments(self) -> list[str]:
-        return [f"core={self.core}", f"threads={self.threads}"]
+        return [f"core={self.core}", f"threads={self.threads}", f'version="{self.version}"']
 
 
-def _blocks(k: int, core: str, *, halves: bool = False) -> tuple[int, ...]:
+def _blocks(k: int, kernels: tuple[str, str], *, halves: bool = False) -> tuple[int, ...]:
     """Return the sizes of the blocks of terms; the last two are nearly equal."""
-    block, unit = _BLOCKS[core]
+    block, unit = _BLOCKS[kernels]
     sizes = []
     while k:
         if k >= 2 * block:
@@ -130,18 +144,18 @@ def _blocks(k: int, core: str, *, halves: bool = False) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _blocked(k: int, core: str, *, halves: bool) -> Part:
+def _blocked(k: int, kernels: tuple[str, str], *, halves: bool) -> Part:
     """Return the order of the packed kernels: blocks, each summed from zero and added to the result."""
-    return Part(Configured(Chunks(_blocks(k, core, halves=halves)), _FMA))
+    return Part(Configured(Chunks(_blocks(k, kernels, halves=halves)), _FMA))
 
 
-def _haswell(shape: Product) -> list[Part]:
+def _haswell(shape: Product, version: str) -> list[Part]:
     """Return the orders of HASWELL's kernel, which sums some tiles in two accumulators, of the even and the odd terms.
 
-    Rows go in twelves, then in fours; columns in stretches of at most 320, each in tiles of 8. Of twelve rows, the
+    Rows go in twelves, then in fours; columns in stretches, each in tiles of 8. Of twelve rows, the
     first six have two accumulators in the first tile, and six of them in the last, which six by the parity of tiles.
     """
-    sizes = _blocks(shape.k, "haswell")
+    sizes = _blocks(shape.k, ("haswell", version))
     serial = Configured(Chunks(sizes), _FMA)
     double = Configured(Chunks(sizes, _EvenOdd()), _FMA)
     twelves, fours = shape.m // 12 * 12, shape.m // 4 * 4
@@ -149,9 +163,9 @@ def _haswell(shape: Product) -> list[Part]:
     lower = tuple(i for i in range(twelves) if i % 12 >= 6)
     quads, last = tuple(range(twelves, fours)), tuple(range(fours, shape.m))
     parts: list[Part] = []
-    first, left = 0, shape.n
+    first, left, stretch = 0, shape.n, _STRETCHES[version]
     while left:
-        width = _STRETCH if left >= 2 * _STRETCH else -(-(left // 2) // 8) * 8 if left > _STRETCH else left
+        width = stretch if left >= 2 * stretch else -(-(left // 2) // 8) * 8 if left > stretch else left
         tiles = width // 8
         start = tuple(range(first, first + 8 * min(tiles, 1)))
         end = tuple(range(first + 8 * (tiles - 1), first + 8 * tiles)) if tiles > 1 else ()
@@ -191,7 +205,7 @@ class _EvenOdd(Order):
         return builder.fold([builder.fold([even, *rest], arithmetic), builder.fold([odd], arithmetic)], arithmetic)
 
 
-def _small(shape: Product) -> list[Part]:
+def _small(shape: Product, version: str) -> list[Part]:
     """Return the orders of the kernels for small matrices: serial over all terms, 16 lanes for some outputs."""
     m, n, k = shape.m, shape.n, shape.k
     serial = Configured(Serial(), _FMA)
@@ -204,7 +218,7 @@ def _small(shape: Product) -> list[Part]:
     if shape.right == "C" and not (1 <= n % 16 <= 8 and k >= 32):
         return [Part(serial)]
     if shape.right == "F" and (k < 32 or m * n > 1200):
-        return [_blocked(k, "skylakex", halves=False)]
+        return [_blocked(k, ("skylakex", version), halves=False)]
     # The lanes are added in quads where four outputs are stored together, else by halves.
     quads = Configured(Lanes(16, combine=Pairwise()), _FMA)
     fold = Configured(Lanes(16, combine=HalvingFold()), _FMA)
