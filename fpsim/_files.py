@@ -63,19 +63,19 @@ def load_array(path: str | Path, /, *, name: str | None = None) -> NDArray[Any]:
     return _numbers(array, label)
 
 
-def write_new(path: str | Path, data: bytes, /, *, force: bool = False) -> None:
-    """Write a file that does not exist yet, or replace one if `force` is set.
+def write_new(path: str | Path, data: bytes, /) -> None:
+    """Write a file that does not exist yet.
 
     Raises
     ------
     FileError
-        The file exists and `force` is not set, or it cannot be written.
+        The file exists, or it cannot be written.
     """
     try:
-        with Path(path).open("wb" if force else "xb") as file:
+        with Path(path).open("xb") as file:
             file.write(data)
     except FileExistsError as error:
-        message = f"{path} exists and is left as it is; choose another name, or ask for it to be overwritten"
+        message = f"{path} exists and is left as it is; choose another name"
         raise FileError(message) from error
     except OSError as error:
         message = f"{path}: {_reason(error)}"

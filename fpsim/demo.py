@@ -178,20 +178,24 @@ def write_product(folder: str | Path, /) -> list[Path]:
         A file exists already with other content, or cannot be written.
     """
     a, b, recorded, _ = recorded_product()
-    paths = []
+    contents: dict[Path, bytes] = {}
     for name, array in (("A", a), ("B", b), ("numpy", a @ b), ("h200", recorded)):
         data = io.BytesIO()
         np.save(data, array, allow_pickle=False)
-        path = Path(folder) / f"{name}.npy"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if not (path.is_file() and path.read_bytes() == data.getvalue()):
-                write_new(path, data.getvalue())
-        except OSError as error:
-            message = f"cannot write {path}: {error.strerror}"
-            raise FileError(message) from error
-        paths.append(path)
-    return paths
+        contents[Path(folder) / f"{name}.npy"] = data.getvalue()
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        missing = [path for path, data in contents.items() if not (path.is_file() and path.read_bytes() == data)]
+    except OSError as error:
+        message = f"{folder}: cannot be used as a folder ({error.strerror})"
+        raise FileError(message) from error
+    for path in missing:
+        if path.exists():
+            message = f"{path} exists and is left as it is; name another folder"
+            raise FileError(message)
+    for path in missing:
+        write_new(path, contents[path])
+    return list(contents)
 
 
 def _from_planes(planes: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -79,3 +80,21 @@ def test_unknown_case(capsys: pytest.CaptureFixture[str]) -> None:
         demo("cosine")
     assert main(["demo", "--case", "cosine"]) == 2
     assert "cosine" in capsys.readouterr().err
+
+
+def test_written_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "example"
+    names = ["A", "B", "numpy", "h200"]
+    for _ in range(2):  # the same files again are no conflict
+        assert main(["demo", "--write", str(folder)]) == 0
+    arrays = [np.load(folder / f"{name}.npy") for name in names]
+    assert np.array_equal(arrays[2], arrays[0] @ arrays[1])
+    assert np.array_equal(fpsim.matmul(arrays[0], arrays[1], "interleaved(5, block=8)+fma"), arrays[3])
+    (folder / "A.npy").unlink()
+    (folder / "numpy.npy").write_bytes(b"mine")
+    assert main(["demo", "--write", str(folder)]) == 2
+    assert "numpy.npy exists and is left as it is" in capsys.readouterr().err
+    assert not (folder / "A.npy").exists()
+    assert (folder / "numpy.npy").read_bytes() == b"mine"
+    assert main(["demo", "--write", str(folder / "B.npy")]) == 2
+    assert "cannot be used as a folder" in capsys.readouterr().err

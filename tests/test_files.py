@@ -207,9 +207,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="exists and is left as it is"):
         write_new(file, b"two")
     assert file.read_bytes() == b"one"
-    write_new(file, b"two", force=True)
-    assert file.read_bytes() == b"two"
     with pytest.raises(FileError, match="no such file or folder"):
         write_new(tmp_path / "no" / "out.json", b"")
-    with pytest.raises(FileError, match="folder"):
-        write_new(tmp_path, b"", force=True)
+    with pytest.raises(FileError, match="exists and is left as it is"):
+        write_new(tmp_path, b"")

@@ -26,6 +26,8 @@ class Serial(Order):
 
 
 SERIAL = Serial()
+#: Segments from which terms are looked up by number instead of split off again and again.
+_MANY = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,9 @@ def lane_sums(
                 out.append(Segment(total.base, many, row.stride, item=total.item))
         return tuple(out)
     totals = []
+    scattered = Scattered(rows) if len(rows) > _MANY else None
     for place in range(min(k, n)):
-        part = _every(rows, place, k)
+        part = _every(rows, place, k) if scattered is None else scattered.pick(np.arange(place, n, k))
         if place == 0:
             part = (*part, *extra)
         totals.append(inner.build(builder, part, arithmetic))
@@ -155,6 +158,9 @@ def _every(rows: Items, start: int, step: int) -> Items:
 
 def blocks(builder: Builder, items: Items, arithmetic: Arithmetic, size: int, inner: Order) -> Items:
     """Sum runs of `size` neighbouring terms, the last one shorter."""
+    if len(items) > _MANY:
+        n = count_items(items)
+        return _cut(builder, items, arithmetic, [*[size] * (n // size), *([n % size] if n % size else [])], inner)
     out: list[Segment] = []
     pending: Items = ()  # the beginning of a run that goes on in the next segment
     queue = [*reversed(rows_of(items, unless_multiple_of=size))]
@@ -182,8 +188,14 @@ def blocks(builder: Builder, items: Items, arithmetic: Arithmetic, size: int, in
 
 def _cut(builder: Builder, items: Items, arithmetic: Arithmetic, sizes: list[int], inner: Order) -> Items:
     totals = []
+    scattered = Scattered(items) if len(items) > _MANY else None
+    first = 0
     for size in sizes:
-        part, items = split_items(items, size)
+        if scattered is None:
+            part, items = split_items(items, size)
+        else:
+            part = scattered.pick(np.arange(first, first + size))
+        first += size
         totals.append(inner.build(builder, part, arithmetic))
     return joined(totals)
 
