@@ -96,19 +96,24 @@ def _lanes(n: int) -> Iterator[tuple[str, int]]:
                 yield f"lanes({k}{combine}{tail})", 4 + 2 * bool(combine) + 4 * bool(tail) + 6 * _odd(k)
 
 
-def blas_dots(n: int, /) -> list[tuple[str, int]]:
-    """Return (order text, rank) of vector dot products of a BLAS, whose last terms are added in float64.
-
-    OpenBLAS, ``kernel/x86_64/sdot.c`` and its kernels: four vectors of 16 lanes (AVX-512) or of 8 (AVX2). Between 32 and
-    63 last terms AVX-512 takes 32 of them in another way, which is left out.
-    """
-    tail = "tail=serial+separate+acc(float64)+product(float32)"
-    found = []
-    if n >= 64 and n % 64 < 32:
-        found.append((f"lanes(64, combine=lanes(8, chunks(2), combine=lanes(4, combine=pairwise)), {tail})", 7))
-    if n >= 32:
-        found.append((f"lanes(32, combine=lanes(4, pairwise, combine=pairwise), {tail})", 7))
-    return found
+def named_rules(op: str, /) -> list[tuple[str, int]]:
+    """Return (strategy text, rank) of the named rules for an operation, beside ``numpy_sum``."""
+    cores = ("skylakex", "haswell")
+    if op == "sum":
+        rules = [
+            "torch_cpu_sum",
+            "torch_cuda_sum",
+            "cub_sum",
+            "numba_cuda_reduce",
+            "xla_cpu_sum",
+            "eigen_sum",
+            "einsum_sum",
+        ]
+    elif op == "dot":
+        rules = [*(f"openblas_sdot(core={core})" for core in cores), "einsum_dot"]
+    else:
+        rules = []  # the orders of a product differ among its elements; those are tried as generic orders
+    return [(rule, 7) for rule in rules]
 
 
 def _cuts(n: int) -> Iterator[tuple[str, int]]:

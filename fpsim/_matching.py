@@ -260,9 +260,9 @@ def _tasks(
     for order, rank in _candidates.orders(n, op=op):
         for settings, extra, reduced in _candidates.plain_settings(data, result, op):
             yield of(Candidate(order, settings, rank + extra, reduced))
-    if op == "dot" and result == FLOAT32:
-        for order, rank in _candidates.blas_dots(n):
-            yield of(Candidate(order, "+fma+output(float32)", rank))
+    if data == result == FLOAT32:
+        for text, rank in _candidates.named_rules(op):
+            yield Candidate(text, "", rank), partial(_from_whole, operation, sample, text)
     short = _candidates.short_orders(n, op=op)
     usual = n * len(sample.outputs) <= _LONG  # else what is unusual is tried in the likeliest orders only
     short = short if usual else short[:10]
