@@ -160,10 +160,13 @@ def _rooms(program: Program, rows: int, columns: int, dtype: Any) -> tuple[_Arra
     return registers, stack, np.empty((_INSTRUCTIONS, sequencer.COLUMNS), np.int64)
 
 
-def run_products(left: _Array, right: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
-    """Return the product of two matrices."""
+def run_products(
+    left: _Array, right: _Array, program: Program, arithmetic: Arithmetic, out: _Array | None = None
+) -> _Array:
+    """Return the product of two matrices, in `out` if that contiguous matrix is given."""
     (m, n), columns = left.shape, right.shape[1]
-    out = np.empty((m, columns), storage(arithmetic.result_format))
+    if out is None:
+        out = np.empty((m, columns), storage(arithmetic.result_format))
     if out.size == 0:
         return out
     accumulator = storage(program.arithmetics[-1].accumulator.format)

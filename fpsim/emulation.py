@@ -246,6 +246,9 @@ def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
         for part in chosen.order.product(_product_shape(one, other)):
             program = _resolved(chosen, part.order).program(one.shape[-1], data=data)
             rows, columns = _places(part.rows), _places(part.columns)
+            if part.rows is None and part.columns is None:
+                run_products(one, other, program, arithmetic, out[index])
+                continue
             block = run_products(one[rows], other[:, columns], program, arithmetic)
             if isinstance(rows, slice) or isinstance(columns, slice):
                 out[index][rows, columns] = block
