@@ -397,7 +397,10 @@ def _verdict(sides: tuple[Side, ...], differences: tuple[Difference, ...], task:
         by_status.setdefault(side.status, []).append(side)
     if bad := by_status.get("beyond bound"):
         reasons = "; ".join(f"{side.name}: {side.note}" for side in bad)
-        return "bug suspected", f"No order of additions in full precision gives these errors. {reasons}."
+        shared = ""
+        if _agree_elsewhere(bad, sides, differences):
+            shared = " All sides share the error: the inputs or the operation may not be those that gave the results."
+        return "bug suspected", f"No order of additions in full precision gives these errors. {reasons}.{shared}"
     if odd := [*by_status.get("too large", ()), *by_status.get("unlike the others", ())]:
         reasons = "; ".join(f"{side.name}: {side.note}" for side in odd)
         return "unknown", f"Not reproduced by any strategy tried, and not surely rounding. {reasons}."
@@ -416,6 +419,13 @@ def _verdict(sides: tuple[Side, ...], differences: tuple[Difference, ...], task:
         f"Weaker evidence: no strategy tried gives the bits of {names}, but all errors are within the worst-case bound"
         f" of {task.n} terms and of the size that rounding gives."
     )
+
+
+def _agree_elsewhere(bad: list[Side], sides: tuple[Side, ...], differences: tuple[Difference, ...]) -> bool:
+    """Whether several sides share one error, a thousand times larger than what they differ by."""
+    errors = [side.max_error for side in bad if side.max_error is not None]
+    together = len(bad) == len(sides) > 1 and len(errors) == len(sides)
+    return together and all(one.max_absolute <= 1e-3 * min(errors) for one in differences)
 
 
 def _closest(sides: tuple[Side, ...]) -> tuple[str, ...]:

@@ -445,3 +445,13 @@ def test_unusable_input(observed: tuple[Any, ...], settings: dict[str, Any], wor
 def test_unknown_strategy() -> None:
     with pytest.raises(StrategyError, match="unknown order"):
         fpsim.explain(A, A, strategies=["sideways"])
+
+
+def test_an_error_that_all_sides_share_points_to_the_inputs() -> None:
+    sides = {"cpu": product("serial", A, B), "gpu": product("pairwise+fma", A, B)}
+    other = np.random.default_rng(99).random(A.shape, np.float32)
+    found = fpsim.explain(sides, op="matmul", inputs=(other, B))
+    assert found.verdict == "bug suspected"
+    assert "not be those that gave the results" in found.reason
+    alone = fpsim.explain({"cpu": sides["cpu"], "gpu": sides["gpu"] * 2}, op="matmul", inputs=(A, B))
+    assert "not be those that gave the results" not in alone.reason
