@@ -14,8 +14,9 @@ from fpsim.errors import FileError
 
 SUFFIXES = (".npy", ".npz", ".csv", ".txt")
 _NPY_MAGIC = b"\x93NUMPY"
-# What NumPy and zipfile raise on files that are cut short, forged or of another kind.
-_BROKEN = (ValueError, TypeError, KeyError, OverflowError, EOFError, SyntaxError, MemoryError, NotImplementedError)
+# What NumPy raises on files that are cut short, forged or of another kind: headers are read as Python literals, and a
+# forged shape asks for more memory than there is. An archive can be encrypted or packed in an unknown way besides.
+_BROKEN = (ValueError, TypeError, KeyError, OverflowError, EOFError, SyntaxError, MemoryError)
 _BROKEN_ZIP = (*_BROKEN, zipfile.BadZipFile, zlib.error, RuntimeError)
 
 

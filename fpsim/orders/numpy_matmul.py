@@ -15,7 +15,7 @@ from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Settings
 from fpsim.errors import StrategyError, UnknownOrderError
 from fpsim.formats import FLOAT32, Format
 from fpsim.orders.base import Configured, Order, Part, Product
-from fpsim.orders.combinators import Chunks, HalvingFold, Lanes, Pairwise, Serial
+from fpsim.orders.combinators import Chunks, HalvingFold, Lanes, Pairwise, Serial, lane_sums
 from fpsim.orders.openblas import OpenblasSdot
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
 
@@ -152,8 +152,8 @@ def _blocked(k: int, kernels: tuple[str, str], *, halves: bool) -> Part:
 def _haswell(shape: Product, version: str) -> list[Part]:
     """Return the orders of HASWELL's kernel, which sums some tiles in two accumulators, of the even and the odd terms.
 
-    Rows go in twelves, then in fours; columns in stretches, each in tiles of 8. Of twelve rows, the
-    first six have two accumulators in the first tile, and six of them in the last, which six by the parity of tiles.
+    Rows go in twelves, then in fours; columns in stretches, each in tiles of 8. Of twelve rows the first six have two
+    accumulators in the first tile, and six of them in the last, which six by the parity of tiles.
     """
     sizes = _blocks(shape.k, ("haswell", version))
     serial = Configured(Chunks(sizes), _FMA)
@@ -198,11 +198,7 @@ class _EvenOdd(Order):
         body, rest = split_items(items, n - n % 8)
         if not body:
             return builder.fold(items, arithmetic)
-        (row,) = body
-        half = row.count // 2
-        even = Segment(row.base, half, 2 * row.stride, item=row.item)
-        odd = even.moved(row.stride)
-        return builder.fold([builder.fold([even, *rest], arithmetic), builder.fold([odd], arithmetic)], arithmetic)
+        return builder.fold(lane_sums(builder, body, arithmetic, 2, extra=rest), arithmetic)
 
 
 def _small(shape: Product, version: str) -> list[Part]:
