@@ -1,7 +1,7 @@
 """The orders of NumPy's reductions.
 
 Sources: ``numpy/_core/src/umath/loops_utils.h.src`` (pairwise sum) and ``nditer_constr.c`` (buffering), NumPy 2.3 to
-2.4. The result does not depend on the SIMD level, the alignment or the stride, but on which axis is the inner loop.
+2.5. The result does not depend on the SIMD level, the alignment or the stride, but on which axis is the inner loop.
 """
 
 from __future__ import annotations
