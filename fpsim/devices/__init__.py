@@ -1,0 +1,1 @@
+"""Real routines: what runs here, and which strategy predicts its bits."""
