@@ -19,6 +19,7 @@ from fpsim._observed_operation import Operation, Sample
 from fpsim._plausibility import pattern
 from fpsim.errors import InputError, UnknownOrderError
 from fpsim.formats import FLOAT32, FLOAT64, Format, round_to
+from fpsim.orders.base import Reduction
 from fpsim.strategies import Strategy, strategy
 
 Bits = NDArray[Any]
@@ -382,8 +383,8 @@ def _tree(candidate: Candidate, operation: Operation) -> Any:
     chosen = _parsed(candidate.text)
     if operation.op == "sum":
         x = operation.inputs[0]
-        _, order = chosen.order.layout(x.shape, x.strides, axes_of(x.ndim, operation.axis))
-        chosen = Strategy(order, chosen.settings)
+        case = Reduction(x.shape, x.strides, axes_of(x.ndim, operation.axis), operation.data)
+        chosen = Strategy(chosen.order.layout(case)[1][0].order, chosen.settings)
     program = chosen.program(operation.n, data=operation.data)
     arithmetic = tuple(map(str, program.arithmetics))
     if program.n > _NESTED:

@@ -30,9 +30,10 @@ from fpsim._bound_formulas import (
     underflow_error,
 )
 from fpsim.arithmetic import Arithmetic, Rounding
-from fpsim.errors import InputError
+from fpsim.errors import InputError, UnknownOrderError
 from fpsim.formats import FLOAT16, FLOAT32, FLOAT64, Format
 from fpsim.orders import Order
+from fpsim.orders.base import Reduction
 from fpsim.programs import LEAF, Program
 from fpsim.strategies import Strategy, strategy as as_strategy
 
@@ -506,9 +507,14 @@ def program_of(op: str, chosen: Strategy, given: Operands, /, *, axis: Any = Non
     if op != "sum":
         return chosen.program(x.shape[-1], data=given.data)
     axes = tuple(range(x.ndim)) if axis is None else np.lib.array_utils.normalize_axis_tuple(axis, x.ndim)
-    _, order = chosen.order.layout(x.shape, x.strides, axes)
+    case = Reduction(x.shape, x.strides, axes, given.data)
+    _, parts = chosen.order.layout(case)
+    if len(parts) > 1:
+        message = f"{chosen} takes several orders for different outputs here; bound them one by one"
+        raise UnknownOrderError(message)
+    order = parts[0].order
     resolved = chosen if order is chosen.order else Strategy(order, chosen.settings)
-    return resolved.program(math.prod(x.shape[i] for i in axes), data=given.data)
+    return resolved.program(case.n, data=given.data)
 
 
 def _check(op: str, count: int | None = None) -> None:

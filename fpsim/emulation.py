@@ -16,7 +16,7 @@ from fpsim.arithmetic import Arithmetic
 from fpsim.errors import InputError, UnknownOrderError
 from fpsim.formats import FLOAT32, FLOAT64, Format, RoundingMode, round_to
 from fpsim.orders import Order
-from fpsim.orders.base import Product
+from fpsim.orders.base import Part, Product, Reduction
 from fpsim.strategies import Strategy, strategy as as_strategy
 
 _Array = NDArray[Any]
@@ -97,12 +97,14 @@ def norm(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepd
     arithmetic = chosen.arithmetic(data)
     plain = _without_output(chosen)
     # A library sums a temporary array of squares, which is dense whatever the strides of x.
-    view, kept, order = _terms(np.positive(values), plain, axis)
-    program = _resolved(plain, order).program(view.shape[0], data=data)
-    squares = [
-        run_products(column[None, :], column[:, None], program, plain.arithmetic(data))[0, 0] for column in view.T
-    ]
-    wide = np.array(squares, np.float64).reshape(kept)
+    view, kept, parts = _terms(np.positive(values), plain, axis, data)
+    squares = np.empty(view.shape[1], np.float64)
+    for part in parts:
+        program = _resolved(plain, part.order).program(view.shape[0], data=data)
+        for place in np.arange(view.shape[1])[_places(part.columns)]:
+            column = view[:, place]
+            squares[place] = run_products(column[None, :], column[:, None], program, plain.arithmetic(data))[0, 0]
+    wide = squares.reshape(kept)
     form = arithmetic.accumulator.format
     with np.errstate(all="ignore"):
         roots = _sticky(np.sqrt(wide), wide, form, lambda q, x: x - q * q)
@@ -347,17 +349,19 @@ def _stored(wide: _Array, form: Format, mode: RoundingMode, arithmetic: Arithmet
         return values.astype(storage(form))
 
 
-def _terms(values: _Array, chosen: Strategy, axis: Any, source: Any = None) -> tuple[_Array, tuple[int, ...], Order]:
-    """Return the terms as an array of shape (n, outputs), the shape of the outputs, and the order."""
+def _terms(
+    values: _Array, chosen: Strategy, axis: Any, data: Format, source: Any = None
+) -> tuple[_Array, tuple[int, ...], list[Part]]:
+    """Return the terms as an array of shape (n, outputs), the shape of the outputs, and their orders."""
     axes = axes_of(values.ndim, axis)
     given = source if isinstance(source, np.ndarray) else values
     buffered = not (given.dtype.isnative and given.flags.aligned)
-    order_axes, order = chosen.order.layout(given.shape, given.strides, axes, buffered=buffered)
+    order_axes, parts = chosen.order.layout(Reduction(given.shape, given.strides, axes, data, buffered))
     kept = tuple(a for a in range(values.ndim) if a not in axes)
     moved = values.transpose((*order_axes, *kept))
     outputs = moved.shape[len(axes) :]
     n = int(np.prod(moved.shape[: len(axes)], dtype=np.int64))
-    return moved.reshape(n, int(np.prod(outputs, dtype=np.int64))), outputs, order
+    return moved.reshape(n, int(np.prod(outputs, dtype=np.int64))), outputs, parts
 
 
 def _resolved(chosen: Strategy, order: Order) -> Strategy:
@@ -367,10 +371,13 @@ def _resolved(chosen: Strategy, order: Order) -> Strategy:
 def _reduce(x: Any, chosen: Strategy, axis: Any, keepdims: bool) -> tuple[_Array, int, Arithmetic]:
     values, data = operand_of(x, "x", chosen)
     arithmetic = chosen.arithmetic(data)
-    view, outputs, order = _terms(values, chosen, axis, x)
-    program = _resolved(chosen, order).program(view.shape[0], data=data)
-    total = run_sums(view, program, arithmetic).reshape(outputs)
-    return _with_axes(total, values.ndim, axis, keepdims), view.shape[0], arithmetic
+    view, outputs, parts = _terms(values, chosen, axis, data, x)
+    total = np.empty(view.shape[1], storage(arithmetic.result_format))
+    for part in parts:
+        program = _resolved(chosen, part.order).program(view.shape[0], data=data)
+        places = _places(part.columns)
+        total[places] = run_sums(view[:, places], program, arithmetic)
+    return _with_axes(total.reshape(outputs), values.ndim, axis, keepdims), view.shape[0], arithmetic
 
 
 def _with_axes(out: _Array, ndim: int, axis: Any, keepdims: bool) -> _Array:

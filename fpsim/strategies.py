@@ -69,10 +69,14 @@ class Strategy:
         UnknownOrderError
             A named rule does not know this type.
         """
+        defaults = self._defaults(data)
+        own = self.settings.over(defaults.over(Arithmetic()))
+        return dataclasses.replace(own, output=self.settings.output or defaults.output)
+
+    def _defaults(self, data: Format | None) -> Settings:
+        """Return the settings that belong to a named rule for operands of this format."""
         own_types = self.settings.accumulator is not None or (self.settings.operands is not None and data != FLOAT64)
-        known = None if own_types else data
-        base = self.order.defaults(known).over(Arithmetic())
-        return dataclasses.replace(self.settings.over(base), output=self.settings.output)
+        return self.order.defaults(None if own_types else data)
 
     def program(self, n: int, /, *, data: Format | None = None) -> Program:
         """Return the summation tree over n terms.
@@ -114,7 +118,7 @@ def _program(chosen: Strategy, n: int, data: Format | None) -> Program:
         total: Segment = builder.fold((), arithmetic, start="-0" if arithmetic.start == "-0" else "+0")
     else:
         total = chosen.order.build(builder, leaves(n), arithmetic)
-    settings = chosen.settings
+    settings = Settings(output=chosen.arithmetic(data).output)
     assert total.item is not None
     if settings.output is None and arithmetic.accumulator.format.changes(total.item.arithmetic.result_format):
         settings = Settings(output=arithmetic.accumulator)

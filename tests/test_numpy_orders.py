@@ -12,6 +12,7 @@ from reference import same
 
 import fpsim
 from fpsim.errors import InputError, UnknownOrderError
+from fpsim.orders.base import Reduction
 from fpsim.orders.numpy import sum_layout
 
 pytestmark = pytest.mark.skipif(
@@ -102,7 +103,7 @@ def test_other_types_are_refused() -> None:
 
 def test_the_rule_of_a_layout() -> None:
     def rule(x: Any, *axes: int) -> str:
-        return str(sum_layout(x.shape, x.strides, axes)[1])
+        return str(sum_layout(Reduction(x.shape, x.strides, axes))[1])
 
     x = np.zeros((100, 200), np.float32)
     assert rule(x, 0, 1) == "numpy_sum"
@@ -111,7 +112,7 @@ def test_the_rule_of_a_layout() -> None:
     assert rule(x[:, :190], 0, 1) == "numpy_sum(chunk=8170)"
     assert rule(np.zeros((5, 20_000), np.float32)[:, ::2], 0, 1) == "numpy_sum"  # collapses
     assert rule(np.zeros((4, 3, 50), np.float32), 0, 2) == "numpy_sum(chunk=50)"
-    assert sum_layout((3, 4), (4, 12), (0, 1)) == ((1, 0), fpsim.strategy("numpy_sum").order)
+    assert sum_layout(Reduction((3, 4), (4, 12), (0, 1))) == ((1, 0), fpsim.strategy("numpy_sum").order)
 
 
 # --- other reductions -----------------------------------------------------------------------------------------------

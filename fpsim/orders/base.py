@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
@@ -35,15 +36,48 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
+class Reduction:
+    """What the order of a sum over axes of an array can depend on.
+
+    Attributes
+    ----------
+    shape, strides : tuple of int
+        Those of the array; strides in bytes.
+    axes : tuple of int
+        The axes summed over, not negative.
+    format : Format or None
+        The format of the numbers as they lie in memory, where that is known.
+    buffered : bool
+        The array is byte-swapped or unaligned, so that a library copies it first.
+    """
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    axes: tuple[int, ...]
+    format: Format | None = None
+    buffered: bool = False
+
+    @property
+    def n(self) -> int:
+        """The number of terms of a sum."""
+        return math.prod(self.shape[axis] for axis in self.axes)
+
+    @property
+    def outputs(self) -> int:
+        """The number of sums."""
+        return math.prod(size for axis, size in enumerate(self.shape) if axis not in self.axes)
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
-    """Outputs of a matrix product that one order computes.
+    """Outputs of a matrix product, or of several sums, that one order computes.
 
     Attributes
     ----------
     order : Order
         The order.
     rows, columns : range, tuple of int, or None
-        Which ones; None means all.
+        Which ones; None means all. Sums are columns, numbered in C order of the axes that are kept.
     """
 
     order: Order
@@ -67,21 +101,18 @@ class Order(ABC):
         `width` is the number of places the terms stand in, where a fixed tree has room for more terms than there are.
         """
 
-    def layout(
-        self,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        axes: tuple[int, ...],
-        *,
-        buffered: bool = False,
-    ) -> tuple[tuple[int, ...], Order]:
-        """Return in which sequence the terms of a sum over `axes` of an array are taken, and the order for them.
+    def layout(self, case: Reduction) -> tuple[tuple[int, ...], list[Part]]:
+        """Return in which sequence the terms of a sum over axes are taken, and which order computes which outputs.
 
-        The axes come slowest first. Generic orders take the terms in C order; a named rule asks what its library does
-        for this shape and these strides (in bytes), and for an array that it must copy first (`buffered`).
+        The axes come slowest first. Generic orders take the terms in C order and compute all outputs alike; a named
+        rule asks what its library does for this array.
+
+        Raises
+        ------
+        UnknownOrderError
+            A named rule does not know this case.
         """
-        del shape, strides, buffered
-        return axes, self
+        return case.axes, [Part(self)]
 
     def product(self, shape: Product) -> list[Part]:
         """Return which order computes which outputs of a matrix product; generic orders compute all alike.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import ClassVar, NoReturn, Self
 
@@ -12,7 +11,7 @@ import numpy as np
 from fpsim.arithmetic import NO_SETTINGS, Settings
 from fpsim.errors import StrategyError, UnknownOrderError
 from fpsim.formats import FLOAT32, Format
-from fpsim.orders.base import Order
+from fpsim.orders.base import Order, Part, Reduction
 from fpsim.orders.combinators import Scattered
 from fpsim.programs import Items, Segment, count_items, joined, rows_of
 
@@ -48,24 +47,17 @@ class NamedRule(Order):
                 message = f"{self.name}: {field.name} must be a whole number of at least {least}, not {value!r}"
                 raise StrategyError(message)
 
-    def layout(
-        self,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        axes: tuple[int, ...],
-        *,
-        buffered: bool = False,
-    ) -> tuple[tuple[int, ...], Order]:
-        dims = sorted(((strides[axis], shape[axis]) for axis in axes if shape[axis] != 1), reverse=True)
+    def layout(self, case: Reduction) -> tuple[tuple[int, ...], list[Part]]:
+        shape, strides = case.shape, case.strides
+        dims = sorted(((strides[axis], shape[axis]) for axis in case.axes if shape[axis] != 1), reverse=True)
         if len(dims) > 1 and not self.merges_axes:
             self.refuse("sums over several axes")
         step = _ITEM
         for stride, size in reversed(dims):
-            if (stride != step or buffered) and 0 not in shape:
+            if (stride != step or case.buffered) and 0 not in shape:
                 self.refuse("terms that do not lie side by side in memory as native float32")
             step *= size
-        outputs = math.prod(size for axis, size in enumerate(shape) if axis not in axes)
-        return tuple(sorted(axes, key=lambda axis: (-strides[axis], axis))), self.for_outputs(outputs)
+        return tuple(sorted(case.axes, key=lambda axis: (-strides[axis], axis))), [Part(self.for_outputs(case.outputs))]
 
     def for_outputs(self, outputs: int) -> Self:
         """Return the rule for one of so many sums that are computed together."""

@@ -6,7 +6,6 @@ Sources: ``numpy/_core/src/umath/loops_utils.h.src`` (pairwise sum) and ``nditer
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,7 +13,7 @@ from typing import ClassVar
 from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
 from fpsim.errors import StrategyError, UnknownOrderError
 from fpsim.formats import FLOAT32, FLOAT64, Format
-from fpsim.orders.base import Order
+from fpsim.orders.base import Order, Part, Reduction
 from fpsim.orders.combinators import Lanes, Pairwise, blocks
 from fpsim.programs import Builder, Items, Segment, count_items, joined, split_items
 
@@ -60,17 +59,11 @@ class NumpySum(Order):
             parts = joined(every)
         return builder.fold(parts, arithmetic, start="+0")
 
-    def layout(
-        self,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        axes: tuple[int, ...],
-        *,
-        buffered: bool = False,
-    ) -> tuple[tuple[int, ...], Order]:
+    def layout(self, case: Reduction) -> tuple[tuple[int, ...], list[Part]]:
         if self.chunk:
-            return axes, self
-        return sum_layout(shape, strides, axes, buffered=buffered)
+            return case.axes, [Part(self)]
+        axes, rule = sum_layout(case)
+        return axes, [Part(rule)]
 
     def defaults(self, data: Format | None) -> Settings:
         if data is None or data == FLOAT32:
@@ -132,19 +125,13 @@ def _pairwise(
     return total
 
 
-def sum_layout(
-    shape: tuple[int, ...], strides: tuple[int, ...], axes: tuple[int, ...], /, *, buffered: bool = False
-) -> tuple[tuple[int, ...], NumpySum]:
-    """Return how ``np.sum`` walks an array of native float32 or float64.
+def sum_layout(case: Reduction, /) -> tuple[tuple[int, ...], NumpySum]:
+    """Return how ``np.sum`` walks an array of float32 or float64.
 
     Parameters
     ----------
-    shape, strides : tuple of int
-        Those of the array; strides in bytes.
-    axes : tuple of int
-        The axes summed over, not negative.
-    buffered : bool
-        The array is byte-swapped or unaligned, so that NumPy copies it piece by piece.
+    case : Reduction
+        The array and the axes summed over.
 
     Returns
     -------
@@ -158,6 +145,7 @@ def sum_layout(
     Beyond one stretch of memory all depends on how the iterator cuts the array, which holds for NumPy 2.3 and later
     and the default buffer of 8192 elements (``np.setbufsize``).
     """
+    shape, strides, axes = case.shape, case.strides, case.axes
     order = _axis_order(shape, strides)
     summed = tuple(axis for axis in order if axis in axes)
     dims = _merged([(shape[axis], strides[axis], axis in axes) for axis in reversed(order) if shape[axis] != 1])
@@ -165,8 +153,8 @@ def sum_layout(
         return summed, NumpySum()
     if not dims[0][2]:
         return summed, NumpySum(1)
-    row, chunk = _inner_loop(dims, buffered)
-    n = math.prod(shape[axis] for axis in axes)
+    row, chunk = _inner_loop(dims, case.buffered)
+    n = case.n
     if row >= n:
         row = 0
     if row and row % chunk == 0:

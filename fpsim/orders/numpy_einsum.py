@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic
-from fpsim.orders.base import Order, Part, Product
+from fpsim.orders.base import Order, Part, Product, Reduction
 from fpsim.orders.combinators import Lanes, Pairwise, Serial, blocks
 from fpsim.orders.named import NamedRule
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
@@ -28,17 +28,10 @@ class _Einsum(NamedRule):
     inputs: str = "contiguous"
     choices: ClassVar[dict[str, tuple[str, ...]]] = _WORDS
 
-    def layout(
-        self,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        axes: tuple[int, ...],
-        *,
-        buffered: bool = False,
-    ) -> tuple[tuple[int, ...], Order]:
-        if self.inputs == "strided" and len(shape) == 1 and strides[0] and not buffered:
-            return axes, self
-        return NamedRule.layout(self, shape, strides, axes, buffered=buffered)
+    def layout(self, case: Reduction) -> tuple[tuple[int, ...], list[Part]]:
+        if self.inputs == "strided" and len(case.shape) == 1 and case.strides[0] and not case.buffered:
+            return case.axes, [Part(self)]
+        return NamedRule.layout(self, case)
 
     def product(self, shape: Product) -> list[Part]:
         if shape.m != 1 or shape.n != 1:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic
-from fpsim.orders.base import Order
+from fpsim.orders.base import Part, Reduction
 from fpsim.orders.combinators import SERIAL, blocks
 from fpsim.orders.named import NamedRule
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
@@ -27,21 +27,13 @@ class XlaCpuSum(NamedRule):
 
     name: ClassVar[str] = "xla_cpu_sum"
 
-    def layout(
-        self,
-        shape: tuple[int, ...],
-        strides: tuple[int, ...],
-        axes: tuple[int, ...],
-        *,
-        buffered: bool = False,
-    ) -> tuple[tuple[int, ...], Order]:
-        # JAX copies what it is given into C order.
-        del strides, buffered
-        if len(shape) > 2 or sum(shape[axis] != 1 for axis in axes) > 1:
+    def layout(self, case: Reduction) -> tuple[tuple[int, ...], list[Part]]:
+        # JAX copies what it is given into C order, so strides do not matter.
+        if len(case.shape) > 2 or sum(case.shape[axis] != 1 for axis in case.axes) > 1:
             self.refuse("sums over several axes or of arrays of more than two dimensions")
-        if math.prod(shape) >= _LIBRARY:
+        if math.prod(case.shape) >= _LIBRARY:
             self.refuse(_TOO_LONG)
-        return axes, self
+        return case.axes, [Part(self)]
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
