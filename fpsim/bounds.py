@@ -30,16 +30,16 @@ from fpsim._bound_formulas import (
     underflow_error,
 )
 from fpsim.arithmetic import Arithmetic, Rounding
-from fpsim.errors import InputError, UnknownOrderError
+from fpsim.errors import InputError
 from fpsim.formats import FLOAT16, FLOAT32, FLOAT64, Format
 from fpsim.orders import Order
-from fpsim.orders.base import Reduction
+from fpsim.orders.base import Part, Reduction
 from fpsim.programs import LEAF, Program
 from fpsim.strategies import Strategy, strategy as as_strategy
 
 __all__ = [
-    "OPERATIONS", "Operands", "WorstCase", "bound", "classical", "combined", "compensated_bound", "growth_bound",
-    "kahan_bound", "operands", "path_bound", "program_of", "real_sum_bound", "relative_rounding_error", "sum_bound",
+    "OPERATIONS", "Operands", "WorstCase", "bound", "classical", "compensated_bound", "growth_bound",
+    "kahan_bound", "operands", "path_bound", "real_sum_bound", "relative_rounding_error", "sum_bound",
     "uncorrected_bound", "underflow_error", "worst_case",
 ]  # fmt: skip
 
@@ -490,31 +490,54 @@ def bound(op: str, strategy: str | Strategy | Order, /, *inputs: Any, axis: Any 
 
 def bound_of(op: str, chosen: Strategy, given: Operands, /, *, axis: Any = None, value: Any = None) -> Any:
     """Return `bound` for operands that are prepared already."""
-    worst = worst_case(op, program_of(op, chosen, given, axis=axis), chosen.arithmetic(given.data), data=given.data)
-    return combined(worst, given, value=value)
+    return over_outputs(worst_cases(op, chosen, given, axis=axis), given, value=value)
 
 
-def combined(worst: WorstCase, given: Operands, /, *, value: Any = None) -> Any:
+def worst_cases(op: str, chosen: Strategy, given: Operands, /, *, axis: Any = None) -> list[tuple[WorstCase, Any]]:
+    """Return the worst case of each order that a strategy takes here, and the index of the outputs it computes."""
+    from fpsim._arrays import axes_of
+    from fpsim.emulation import product_shape
+
+    if op == "sum":
+        x = given.values[0]
+        case = Reduction(x.shape, x.strides, axes_of(x.ndim, axis), given.data)
+        n, parts = case.n, chosen.order.layout(case)[1]
+    else:
+        shape = product_shape(*given.values)
+        n, parts = shape.k, chosen.order.product(shape)
+    arithmetic = chosen.arithmetic(given.data)
+    out: list[tuple[WorstCase, Any]] = []
+    for part in parts:
+        own = chosen if part.order is chosen.order else Strategy(part.order, chosen.settings)
+        worst = worst_case(op, own.program(n, data=given.data), arithmetic, data=given.data)
+        out.append((worst, _index(op, part, given)))
+    return out
+
+
+def _index(op: str, part: Part, given: Operands) -> Any:
+    """Return the index of a part's outputs in the results; of a stack of products, in each."""
+    rows, columns = (None if x is None else np.array(x, np.int64) for x in (part.rows, part.columns))
+    if op == "sum":
+        return ... if columns is None else np.unravel_index(columns, given.magnitude.shape)
+    whole = slice(None)
+    if given.values[1].ndim == 1:
+        return ... if rows is None or given.values[0].ndim == 1 else (..., rows)
+    if given.values[0].ndim == 1:
+        return ... if columns is None else (..., columns)
+    if rows is not None and columns is not None:
+        return (..., rows[:, None], columns)
+    return (..., whole if rows is None else rows, whole if columns is None else columns)
+
+
+def over_outputs(cases: list[tuple[WorstCase, Any]], given: Operands, /, *, value: Any = None) -> Any:
     """Return the bound of the rounding errors and of the rounding of the operands together."""
-    size = None if value is None else np.abs(value) * _SLACK + given.conversion
-    total = worst.bound(given.magnitude, value=size) + given.conversion
-    return np.where(np.isnan(total), math.inf, total)[()]
-
-
-def program_of(op: str, chosen: Strategy, given: Operands, /, *, axis: Any = None) -> Program:
-    """Return the program that a strategy runs for these operands."""
-    x = given.values[0]
-    if op != "sum":
-        return chosen.program(x.shape[-1], data=given.data)
-    axes = tuple(range(x.ndim)) if axis is None else np.lib.array_utils.normalize_axis_tuple(axis, x.ndim)
-    case = Reduction(x.shape, x.strides, axes, given.data)
-    _, parts = chosen.order.layout(case)
-    if len(parts) > 1:
-        message = f"{chosen} takes several orders for different outputs here; bound them one by one"
-        raise UnknownOrderError(message)
-    order = parts[0].order
-    resolved = chosen if order is chosen.order else Strategy(order, chosen.settings)
-    return resolved.program(case.n, data=given.data)
+    out = np.full(given.magnitude.shape, math.inf)
+    for worst, places in cases:
+        changed = given.conversion[places]
+        size = None if value is None else np.abs(np.asarray(value)[places]) * _SLACK + changed
+        total = worst.bound(given.magnitude[places], value=size) + changed
+        out[places] = np.where(np.isnan(total), math.inf, total)
+    return out[()]
 
 
 def _check(op: str, count: int | None = None) -> None:

@@ -245,7 +245,7 @@ def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
     rights = np.broadcast_to(right, (*stack, *right.shape[-2:]))
     for index in np.ndindex(*stack):
         one, other = lefts[index], rights[index]
-        for part in chosen.order.product(_product_shape(one, other)):
+        for part in chosen.order.product(product_shape(one, other)):
             program = _resolved(chosen, part.order).program(one.shape[-1], data=data)
             rows, columns = _places(part.rows), _places(part.columns)
             if part.rows is None and part.columns is None:
@@ -263,7 +263,10 @@ def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
     return out[()]
 
 
-def _product_shape(left: _Array, right: _Array) -> Product:
+def product_shape(left: _Array, right: _Array) -> Product:
+    """Return what the order of a product can depend on; of stacks, that of their first matrices."""
+    left = left[None, :] if left.ndim == 1 else left[(0,) * (left.ndim - 2)]
+    right = right[:, None] if right.ndim == 1 else right[(0,) * (right.ndim - 2)]
     (m, k), n = left.shape, right.shape[1]
     address = [x.__array_interface__["data"][0] for x in (left, right)]
     same = address[0] == address[1] and m == n and left.strides == right.strides[::-1]

@@ -450,7 +450,7 @@ def _run(
 ) -> tuple[list[_Tally], int, list[_Array | None], Exact | None]:
     tallies = [_Tally() for _ in chosen]
     results: list[_Array | None] = [None] * len(chosen)
-    worst: dict[int, bounds.WorstCase] = {}
+    worst: dict[Any, list[tuple[bounds.WorstCase, Any]]] = {}
     total, done, skipped = source.count * (1 + len(chosen)), 0, 0
     reference: _Reference | None = None
     op = "sum" if source.op == "sum" else "matmul"
@@ -470,11 +470,11 @@ def _run(
             if key not in prepared:
                 prepared[key] = bounds.operands(op, one, *batch.inputs, axis=batch.axis)
             operands = prepared[key]
-            if index not in worst:
-                program = bounds.program_of(op, one, operands, axis=batch.axis)
-                worst[index] = bounds.worst_case(op, program, one.arithmetic(operands.data), data=operands.data)
+            case = (index, operands.magnitude.shape)
+            if case not in worst:
+                worst[case] = bounds.worst_cases(op, one, operands, axis=batch.axis)
             sized = value.reshape(operands.magnitude.shape)
-            bound = np.asarray(bounds.combined(worst[index], operands, value=sized)).reshape(value.shape)
+            bound = np.asarray(bounds.over_outputs(worst[case], operands, value=sized)).reshape(value.shape)
             tallies[index].add(result, numpy_bits, reference, bound, form)
             done += 1
             if isinstance(source, Given):

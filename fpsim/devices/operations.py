@@ -1,0 +1,274 @@
+"""The operations that real routines are checked on: their operands, their emulation, and their exact result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpsim import bounds, emulation, exact
+from fpsim._execution import storage
+from fpsim.errors import InputError, UnknownOrderError
+from fpsim.formats import FLOAT32, Format, as_format, round_to
+from fpsim.laws import Law, law as as_law
+from fpsim.strategies import Strategy, strategy as as_strategy
+
+Array = NDArray[Any]
+_SAMPLED = 16  # prefixes of a cumulative sum whose exact value is worked out
+_BITS = 2400  # of a variance: twice float32's exponent range, and 2000 for float64's as far as its data use it
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation on operands of one size.
+
+    Attributes
+    ----------
+    name : str
+        What it is called.
+    size : str
+        What its size consists of, such as ``"m x k x n"``.
+    shapes : callable
+        The shapes of the operands for the numbers of a size.
+    emulate : callable
+        The result under a strategy: ``emulate(operands, strategy)``.
+    errors : callable
+        ``errors(operands, result)``: abs(error) of each output in ulps of the exact value, NaN where that is not
+        finite. Of a cumulative sum only some are worked out, the others are NaN.
+    bound : callable or None
+        ``bound(operands, strategy)``: the worst-case bound of each output's absolute error.
+    """
+
+    name: str
+    size: str
+    shapes: Callable[..., tuple[tuple[int, ...], ...]]
+    emulate: Callable[[tuple[Array, ...], Strategy], Array]
+    errors: Callable[[tuple[Array, ...], Array], Array]
+    bound: Callable[[tuple[Array, ...], Strategy], Array] | None = None
+
+    @property
+    def dimensions(self) -> int:
+        """How many numbers a size has."""
+        return len(self.size.split(" x "))
+
+    def draw(
+        self, size: tuple[int, ...], law: str | Law, /, *, rng: np.random.Generator, dtype: Any = "float32"
+    ) -> tuple[Array, ...]:
+        """Draw operands of a size; for a product of all terms the law is one whose product stays in range.
+
+        Raises
+        ------
+        InputError
+            The size has another number of dimensions than the operation.
+        """
+        if len(size) != self.dimensions:
+            message = f"{self.name} has sizes {self.size}, not {'x'.join(map(str, size))}"
+            raise InputError(message)
+        chosen = as_law("wide(-1, 1)" if self.name == "prod" else law)
+        return tuple(chosen.draw(shape, rng=rng, dtype=dtype) for shape in self.shapes(*size))
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+def _from_exact(value: Callable[..., exact.Exact]) -> Callable[[tuple[Array, ...], Array], Array]:
+    def errors(operands: tuple[Array, ...], result: Array) -> Array:
+        signed: Array = np.asarray(value(*operands).ulp_error(result))
+        return np.abs(signed)
+
+    return errors
+
+
+def _from_mpmath(value: Callable[[Array], Any]) -> Callable[[tuple[Array, ...], Array], Array]:
+    """Return errors against an mpmath number, for an operation with one output."""
+
+    def errors(operands: tuple[Array, ...], result: Array) -> Array:
+        import mpmath
+
+        (x,) = operands
+        form = as_format(result.dtype)
+        if x.size == 0 or not np.isfinite(x).all():
+            return np.full(result.shape, np.nan)
+        with mpmath.workprec(_BITS):
+            return np.array(_ulps(float(result), value(x), form)).reshape(result.shape)
+
+    return errors
+
+
+def _ulps(result: float, value: Any, form: Format) -> float:
+    import mpmath
+
+    if not math.isfinite(result):
+        return math.nan
+    unit = max(mpmath.frexp(value)[1] - 1 if value else form.emin, form.emin) - form.precision + 1
+    return float(mpmath.ldexp(abs(mpmath.mpf(result) - value), -unit))
+
+
+def _mean(x: Array) -> Any:
+    return exact.sum(x).to_mpmath() / x.size
+
+
+def _norm(x: Array) -> Any:
+    import mpmath
+
+    return mpmath.sqrt(exact.dot(x, x).to_mpmath())
+
+
+def _variance(x: Array) -> Any:
+    total = exact.sum(x).to_mpmath()
+    return (exact.dot(x, x).to_mpmath() - total * total / x.size) / x.size
+
+
+def _deviation(x: Array) -> Any:
+    import mpmath
+
+    return mpmath.sqrt(_variance(x))
+
+
+def _product(x: Array) -> Any:
+    import mpmath
+
+    with mpmath.workprec(200):
+        return mpmath.fprod(x.tolist())
+
+
+def _cumulative(operands: tuple[Array, ...], result: Array) -> Array:
+    (x,) = operands
+    out = np.full(x.shape, np.nan)
+    for last in np.unique(np.linspace(0, x.size - 1, _SAMPLED).astype(np.int64)) if x.size else ():
+        out[last] = abs(float(exact.sum(x[: last + 1]).ulp_error(result[last])))
+    return out
+
+
+def _multiplied(operands: tuple[Array, ...], result: Array) -> Array:
+    products = _products(operands)
+    form = as_format(result.dtype)
+    _, exponent = np.frexp(products)
+    unit = np.maximum(exponent - 1, form.emin) - form.precision + 1
+    with np.errstate(invalid="ignore"):
+        errors = np.ldexp(np.abs(result.astype(np.float64) - products), -unit)
+    return np.where(np.isfinite(products) & np.isfinite(result), errors, np.nan)
+
+
+# --- emulation --------------------------------------------------------------------------------------------------------
+
+
+def _plainly(name: str, **settings: Any) -> Callable[[tuple[Array, ...], Strategy], Array]:
+    def emulate(operands: tuple[Array, ...], strategy: Strategy) -> Array:
+        return np.asarray(getattr(emulation, name)(*operands, strategy, **settings))
+
+    return emulate
+
+
+def _products(operands: tuple[Array, ...]) -> Array:
+    """Return the products of two arrays, exact in float64."""
+    a, b = operands
+    if as_format(a.dtype).precision > 24:
+        message = "products are exact in float64 for operands of at most 24 bits; multiply float32"
+        raise UnknownOrderError(message)
+    with np.errstate(all="ignore"):
+        return a.astype(np.float64) * b.astype(np.float64)
+
+
+def _rounded_products(operands: tuple[Array, ...], strategy: Strategy) -> Array:
+    form = as_format(operands[0].dtype)
+    target = strategy.arithmetic(form).result_format if form == FLOAT32 else form
+    with np.errstate(over="ignore"):
+        return np.asarray(round_to(_products(operands), target)).astype(storage(target))
+
+
+# --- bounds -----------------------------------------------------------------------------------------------------------
+
+
+def _bounded(op: str, axis: int | None = None) -> Callable[[tuple[Array, ...], Strategy], Array]:
+    def bound(operands: tuple[Array, ...], strategy: Strategy) -> Array:
+        return np.asarray(bounds.bound(op, strategy, *operands, axis=axis))
+
+    return bound
+
+
+def _mean_bound(operands: tuple[Array, ...], strategy: Strategy) -> Array:
+    """The error of the sum, divided, and at most two more roundings (of 1/n and of the product with it)."""
+    (x,) = operands
+    unit = strategy.arithmetic(as_format(x.dtype)).result_format.eps / 2
+    total = float(bounds.bound("sum", strategy, x))
+    size = abs(float(exact.sum(x))) + total
+    return np.asarray((total + size * (3 * unit)) / max(x.size, 1))
+
+
+_ONE = "n"
+
+
+def _vector(n: int) -> tuple[tuple[int, ...], ...]:
+    return ((n,),)
+
+
+def _matrix(r: int, c: int) -> tuple[tuple[int, ...], ...]:
+    return ((r, c),)
+
+
+def _one_output(name: str, value: Callable[[Array], Any], bound: Any = None) -> Operation:
+    return Operation(name, _ONE, _vector, _plainly(name), _from_mpmath(value), bound)
+
+
+def _matrix_product(name: str, size: str, shapes: Callable[..., tuple[tuple[int, ...], ...]]) -> Operation:
+    return Operation(name, size, shapes, _plainly("matmul"), _from_exact(exact.matmul), _bounded("matmul"))
+
+
+#: Every operation by its name.
+OPERATIONS: dict[str, Operation] = {
+    one.name: one
+    for one in (
+        Operation("sum", _ONE, _vector, _plainly("sum"), _from_exact(exact.sum), _bounded("sum")),
+        Operation(
+            "sum_axis0", "r x c", _matrix, _plainly("sum", axis=0),
+            _from_exact(lambda x: exact.sum(x, axis=0)), _bounded("sum", 0),
+        ),
+        Operation(
+            "sum_axis1", "r x c", _matrix, _plainly("sum", axis=1),
+            _from_exact(lambda x: exact.sum(x, axis=1)), _bounded("sum", 1),
+        ),
+        _one_output("mean", _mean, _mean_bound),
+        _one_output("var", _variance),
+        _one_output("std", _deviation),
+        _one_output("prod", _product),
+        _one_output("norm", _norm),
+        Operation("cumsum", _ONE, _vector, _plainly("cumsum"), _cumulative),
+        Operation(
+            "dot", _ONE, lambda n: ((n,), (n,)), _plainly("dot"), _from_exact(exact.dot), _bounded("dot")
+        ),
+        _matrix_product("matvec", "m x k", lambda m, k: ((m, k), (k,))),
+        _matrix_product("vecmat", "k x n", lambda k, n: ((k,), (k, n))),
+        _matrix_product("matmul", "m x k x n", lambda m, k, n: ((m, k), (k, n))),
+        Operation("multiply", "r x c", lambda r, c: ((r, c), (r, c)), _rounded_products, _multiplied),
+    )
+}  # fmt: skip
+
+
+def operation(name: str, /) -> Operation:
+    """Return an operation by its name.
+
+    Raises
+    ------
+    InputError
+        There is none of that name.
+    """
+    if name not in OPERATIONS:
+        message = f"unknown operation {name!r}; use one of {', '.join(OPERATIONS)}"
+        raise InputError(message)
+    return OPERATIONS[name]
+
+
+def predicted(name: str, strategy: str | Strategy, /, *operands: Array) -> Array:
+    """Return the result of an operation under a strategy.
+
+    Raises
+    ------
+    UnknownOrderError
+        The strategy's rule does not know this case.
+    """
+    return operation(name).emulate(operands, as_strategy(strategy))
