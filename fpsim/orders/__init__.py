@@ -20,6 +20,7 @@ from fpsim.orders.combinators import (
     SplitK,
 )
 from fpsim.orders.cub import CubSum
+from fpsim.orders.cuda import CudaReduce
 from fpsim.orders.eigen import EigenSum
 from fpsim.orders.explicit import Tree
 from fpsim.orders.numba_cuda import NumbaCudaReduce
@@ -36,12 +37,12 @@ ORDERS: dict[str, type[Order]] = {
     for order in (
         Serial, Pairwise, HalvingFold, Lanes, Chunks, SplitK, Split, Interleaved, Cascade, Grid, Reverse, Rotate,
         Permute, Shuffle, Tree, NumpySum, NumpyMatmul, OpenblasSdot, EinsumSum, EinsumDot, TorchCpuSum, TorchCudaSum,
-        CubSum, NumbaCudaReduce, XlaCpuSum, EigenSum,
+        CubSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, EigenSum,
     )
 }  # fmt: skip
 
 __all__ = [
-    "ORDERS", "Cascade", "Chunks", "Configured", "CubSum", "EigenSum", "EinsumDot", "EinsumSum", "Grid",
+    "ORDERS", "Cascade", "Chunks", "Configured", "CubSum", "CudaReduce", "EigenSum", "EinsumDot", "EinsumSum", "Grid",
     "HalvingFold", "Interleaved", "Lanes", "NumbaCudaReduce", "NumpyMatmul", "NumpySum", "OpenblasSdot", "Order",
     "Pairwise", "Permute", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TorchCpuSum",
     "TorchCudaSum", "Tree", "XlaCpuSum",
