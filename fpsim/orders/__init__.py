@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fpsim.orders.base import Configured, Order
+from fpsim.orders.collectives import GlooRing, MpiRabenseifner, MpiRecursiveDoubling, MpiRing, NcclRing, NcclTree
 from fpsim.orders.combinators import (
     Cascade,
     Chunks,
@@ -38,12 +39,14 @@ ORDERS: dict[str, type[Order]] = {
         Serial, Pairwise, HalvingFold, Lanes, Chunks, SplitK, Split, Interleaved, Cascade, Grid, Reverse, Rotate,
         Permute, Shuffle, Tree, NumpySum, NumpyMatmul, OpenblasSdot, EinsumSum, EinsumDot, TorchCpuSum, TorchCudaSum,
         CubSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, EigenSum,
+        GlooRing, MpiRing, MpiRecursiveDoubling, MpiRabenseifner, NcclRing, NcclTree,
     )
 }  # fmt: skip
 
 __all__ = [
-    "ORDERS", "Cascade", "Chunks", "Configured", "CubSum", "CudaReduce", "EigenSum", "EinsumDot", "EinsumSum", "Grid",
-    "HalvingFold", "Interleaved", "Lanes", "NumbaCudaReduce", "NumpyMatmul", "NumpySum", "OpenblasSdot", "Order",
-    "Pairwise", "Permute", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TorchCpuSum",
-    "TorchCudaSum", "Tree", "XlaCpuSum",
+    "ORDERS", "Cascade", "Chunks", "Configured", "CubSum", "CudaReduce", "EigenSum", "EinsumDot", "EinsumSum",
+    "GlooRing", "Grid", "HalvingFold", "Interleaved", "Lanes", "MpiRabenseifner", "MpiRecursiveDoubling", "MpiRing",
+    "NcclRing", "NcclTree", "NumbaCudaReduce", "NumpyMatmul", "NumpySum", "OpenblasSdot", "Order", "Pairwise",
+    "Permute", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TorchCpuSum", "TorchCudaSum", "Tree",
+    "XlaCpuSum",
 ]  # fmt: skip
