@@ -9,6 +9,7 @@ __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
     from fpsim import bounds as bounds, exact as exact, formats as formats
+    from fpsim.checking import Check as Check, check as check
     from fpsim.emulation import (
         cumsum as cumsum,
         dot as dot,
@@ -44,6 +45,8 @@ _HOME = {
     "round_to": "formats",
     "Strategy": "strategies",
     "strategy": "strategies",
+    "Check": "checking",
+    "check": "checking",
     "Explanation": "explanation",
     "explain": "explanation",
     "cumsum": "emulation",

@@ -24,6 +24,7 @@ DEFECT = 70
 COMMANDS = {
     "demo": "answer two classic questions from data inside the package",
     "predict": "predict the error of strategies on given data or a data law",
+    "check": "compare real routines with their predictions, to the bit",
     "explain": "explain why two results of one operation differ",
 }
 

@@ -261,7 +261,7 @@ def predict(
         if axis is not None:
             message = "axis is for arrays; the shape of drawn data says what is summed"
             raise InputError(message)
-        sizes = _shape(op, shape)
+        sizes = sizes_of(op, shape)
         texts = _laws(op, inputs)
         times = _default_repeats(op, sizes, chosen) if repeats is None else _positive("repeats", repeats)
         if times > _LARGEST_REPEATS:
@@ -335,8 +335,8 @@ def _positive(name: str, value: Any) -> int:
     return int(value)
 
 
-def _shape(op: str, shape: Any) -> tuple[int, ...]:
-    """Return the shape as whole numbers."""
+def sizes_of(op: str, shape: Any) -> tuple[int, ...]:
+    """Return the shape of an operation as whole numbers; the text ``"400x400x400"`` is a shape too."""
     forms = {"sum": ((1, 2), "n or outputs x n"), "dot": ((1,), "n"), "matmul": ((3,), "m x k x n")}
     lengths, wanted = forms[op]
     example = {"sum": "1000000", "dot": "1000", "matmul": "400x400x400"}[op]

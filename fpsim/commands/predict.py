@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from typing import Any, TextIO
+from typing import Any
 
 from fpsim.errors import InputError
 
@@ -52,13 +51,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", help="seed of the data (default: 0)")
     parser.add_argument("--repeats", metavar="N", help="how often data are drawn (default: what takes some seconds)")
     parser.add_argument(
+        "--run",
+        action="store_true",
+        help="also run the libraries of this machine on these operands (one draw of a law)",
+    )
+    parser.add_argument(
         "--dtype", metavar="TYPE", help="type of the operands (default: float32; for files, the type in the file)"
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Predict and print; exit code 0."""
+    """Predict and print; exit code 0, or 1 where ``--run`` shows that a rule was wrong."""
     from fpsim.bounds import OPERATIONS
+    from fpsim.commands._progress import ProgressLine
     from fpsim.prediction import predict
 
     op = arguments.op
@@ -67,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(message)
     settings: dict[str, Any] = {"strategies": arguments.strategy, "fma": _fma(arguments.fma)}
     inputs = _files(arguments) if arguments.inputs else _law_settings(arguments, settings)
-    progress = _Progress(sys.stderr)
+    progress = ProgressLine("predicting", sys.stderr)
     try:
         prediction = predict(op, *inputs, progress=progress, **settings)
     except MemoryError as error:
@@ -75,11 +80,36 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(message) from error
     finally:
         progress.clear()
+    checked = _run_here(op, inputs, arguments) if arguments.run else None
     if arguments.format == "json":
-        print(json.dumps(prediction.to_dict(), indent=2, allow_nan=False))
+        out = prediction.to_dict()
+        if checked is not None:
+            out["run"] = checked.to_dict()
+        print(json.dumps(out, indent=2, allow_nan=False))
     else:
         print(prediction)
-    return 0
+        if checked is not None:
+            print(f"\n{checked}")
+    return 1 if checked is not None and checked.wrong else 0
+
+
+def _run_here(op: str, inputs: list[Any], arguments: argparse.Namespace) -> Any:
+    """Run what this machine has on the same operands, or on one draw of them, beside the predictions."""
+    import numpy as np
+
+    from fpsim.checking import check_operands
+    from fpsim.laws import law
+    from fpsim.prediction import sizes_of
+
+    if arguments.inputs:
+        return check_operands(op, *inputs)
+    sizes = sizes_of(op, arguments.shape)
+    shapes = {"sum": [sizes], "dot": [sizes] * 2, "matmul": [sizes[:2], sizes[1:]]}[op]
+    laws = inputs if len(inputs) == len(shapes) else inputs * len(shapes)
+    rng = np.random.default_rng(int(arguments.seed or 0))
+    dtype = arguments.dtype or "float32"
+    operands = [law(one).draw(shape, rng=rng, dtype=dtype) for one, shape in zip(laws, shapes, strict=True)]
+    return check_operands(op, *operands, source=", ".join(map(str, inputs)))
 
 
 def _fma(word: str | None) -> bool | str | None:
@@ -152,34 +182,3 @@ def _stored(array: Any, target: Any) -> Any:
     if target == FLOAT16:
         return np.asarray(array, np.float16)
     return np.asarray(array, np.float32) if FLOAT32.includes(target) else np.asarray(array)
-
-
-class _Progress:
-    """A line that counts on a terminal, and is cleared at the end; elsewhere a line every five seconds."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
-        self.terminal = stream.isatty()
-        self.start = self.last = time.monotonic()
-        self.width = 0
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self.last < (0.1 if self.terminal else 5.0) or done == total:
-            return
-        self.last = now
-        rest = (now - self.start) * (total - done) / max(done, 1)
-        line = f"predicting: {100 * done // total} %, about {rest:.0f} s left"
-        if self.terminal:
-            self.stream.write("\r" + line.ljust(self.width))
-            self.width = len(line)
-        else:
-            self.stream.write(line + "\n")
-        self.stream.flush()
-
-    def clear(self) -> None:
-        """Remove the line from a terminal."""
-        if self.terminal and self.width:
-            self.stream.write("\r" + " " * self.width + "\r")
-            self.stream.flush()
-            self.width = 0

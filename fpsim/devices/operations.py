@@ -40,7 +40,7 @@ class Operation:
         ``errors(operands, result)``: abs(error) of each output in ulps of the exact value, NaN where that is not
         finite. Of a cumulative sum only some are worked out, the others are NaN.
     bound : callable or None
-        ``bound(operands, strategy)``: the worst-case bound of each output's absolute error.
+        ``bound(operands, strategy)``: the worst-case bound of each output's error in the same ulps.
     """
 
     name: str
@@ -146,11 +146,8 @@ def _cumulative(operands: tuple[Array, ...], result: Array) -> Array:
 
 def _multiplied(operands: tuple[Array, ...], result: Array) -> Array:
     products = _products(operands)
-    form = as_format(result.dtype)
-    _, exponent = np.frexp(products)
-    unit = np.maximum(exponent - 1, form.emin) - form.precision + 1
     with np.errstate(invalid="ignore"):
-        errors = np.ldexp(np.abs(result.astype(np.float64) - products), -unit)
+        errors = np.abs(result.astype(np.float64) - products) / _units(products, as_format(result.dtype))
     return np.where(np.isfinite(products) & np.isfinite(result), errors, np.nan)
 
 
@@ -184,20 +181,34 @@ def _rounded_products(operands: tuple[Array, ...], strategy: Strategy) -> Array:
 # --- bounds -----------------------------------------------------------------------------------------------------------
 
 
-def _bounded(op: str, axis: int | None = None) -> Callable[[tuple[Array, ...], Strategy], Array]:
+def _bounded(
+    op: str, value: Callable[..., exact.Exact], axis: int | None = None
+) -> Callable[[tuple[Array, ...], Strategy], Array]:
     def bound(operands: tuple[Array, ...], strategy: Strategy) -> Array:
-        return np.asarray(bounds.bound(op, strategy, *operands, axis=axis))
+        absolute: Array = np.asarray(bounds.bound(op, strategy, *operands, axis=axis))
+        return absolute / _units(value(*operands).round("float64"), _result_format(operands, strategy))
 
     return bound
 
 
 def _mean_bound(operands: tuple[Array, ...], strategy: Strategy) -> Array:
-    """The error of the sum, divided, and at most two more roundings (of 1/n and of the product with it)."""
+    """Bound the error of the sum, divided by n, and at most two more roundings (of 1/n and of the product with it)."""
     (x,) = operands
-    unit = strategy.arithmetic(as_format(x.dtype)).result_format.eps / 2
+    form = _result_format(operands, strategy)
     total = float(bounds.bound("sum", strategy, x))
-    size = abs(float(exact.sum(x))) + total
-    return np.asarray((total + size * (3 * unit)) / max(x.size, 1))
+    value = abs(float(exact.sum(x)))
+    error = (total + 1.5 * form.eps * (value + total)) / max(x.size, 1)
+    return np.asarray(error / _units(value / max(x.size, 1), form))
+
+
+def _result_format(operands: tuple[Array, ...], strategy: Strategy) -> Format:
+    return strategy.arithmetic(as_format(operands[0].dtype)).result_format
+
+
+def _units(values: Any, form: Format) -> Array:
+    """Return the ulps of values in a format."""
+    _, exponent = np.frexp(np.asarray(values, np.float64))
+    return np.ldexp(1.0, np.maximum(exponent - 1, form.emin) - form.precision + 1)
 
 
 _ONE = "n"
@@ -215,22 +226,28 @@ def _one_output(name: str, value: Callable[[Array], Any], bound: Any = None) -> 
     return Operation(name, _ONE, _vector, _plainly(name), _from_mpmath(value), bound)
 
 
+def _axis_sum(axis: int) -> Callable[[Array], exact.Exact]:
+    return lambda x: exact.sum(x, axis=axis)
+
+
 def _matrix_product(name: str, size: str, shapes: Callable[..., tuple[tuple[int, ...], ...]]) -> Operation:
-    return Operation(name, size, shapes, _plainly("matmul"), _from_exact(exact.matmul), _bounded("matmul"))
+    return Operation(
+        name, size, shapes, _plainly("matmul"), _from_exact(exact.matmul), _bounded("matmul", exact.matmul)
+    )
 
 
 #: Every operation by its name.
 OPERATIONS: dict[str, Operation] = {
     one.name: one
     for one in (
-        Operation("sum", _ONE, _vector, _plainly("sum"), _from_exact(exact.sum), _bounded("sum")),
+        Operation("sum", _ONE, _vector, _plainly("sum"), _from_exact(exact.sum), _bounded("sum", exact.sum)),
         Operation(
             "sum_axis0", "r x c", _matrix, _plainly("sum", axis=0),
-            _from_exact(lambda x: exact.sum(x, axis=0)), _bounded("sum", 0),
+            _from_exact(_axis_sum(0)), _bounded("sum", _axis_sum(0), 0),
         ),
         Operation(
             "sum_axis1", "r x c", _matrix, _plainly("sum", axis=1),
-            _from_exact(lambda x: exact.sum(x, axis=1)), _bounded("sum", 1),
+            _from_exact(_axis_sum(1)), _bounded("sum", _axis_sum(1), 1),
         ),
         _one_output("mean", _mean, _mean_bound),
         _one_output("var", _variance),
@@ -239,7 +256,7 @@ OPERATIONS: dict[str, Operation] = {
         _one_output("norm", _norm),
         Operation("cumsum", _ONE, _vector, _plainly("cumsum"), _cumulative),
         Operation(
-            "dot", _ONE, lambda n: ((n,), (n,)), _plainly("dot"), _from_exact(exact.dot), _bounded("dot")
+            "dot", _ONE, lambda n: ((n,), (n,)), _plainly("dot"), _from_exact(exact.dot), _bounded("dot", exact.dot)
         ),
         _matrix_product("matvec", "m x k", lambda m, k: ((m, k), (k,))),
         _matrix_product("vecmat", "k x n", lambda k, n: ((k,), (k, n))),
