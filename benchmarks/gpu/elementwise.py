@@ -1,0 +1,124 @@
+"""Measure the elementwise functions of every library found here, on the CPU and the GPU, and write what they gave.
+
+python benchmarks/gpu/elementwise.py [--samples 67108864 | --exhaustive] [--functions exp log] [--seconds 270] [-o out.json]
+
+Each function is compared with correctly rounded results, and each library with every other. With ``--exhaustive`` the
+functions of one operand are given all 2**32 bit patterns. Works without a GPU; libraries that are missing are named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fpsim.devices.elementwise import FUNCTIONS, Comparison, Elementwise, elementwise_implementations, measure_all
+
+_PATTERNS = 2**32
+_SEVERAL = 2**27  # most inputs of functions of several operands, which cannot be tried exhaustively
+_FIRST = 2**20  # inputs of the run that compiles everything and tells how long a function takes
+
+
+def _progress(function: str) -> Any:
+    def show(done: int, total: int) -> None:
+        end = "\n" if done == total else ""
+        print(f"\r{function}: {done:,} of {total:,}", end=end, file=sys.stderr, flush=True)
+
+    return show
+
+
+def _affordable(per_input: float, wanted: int, seconds: float) -> int:
+    """Return the largest power of two up to `wanted` that takes at most `seconds`."""
+    samples = wanted
+    while samples > _FIRST and samples * per_input > seconds:
+        samples //= 2
+    return samples
+
+
+def measure_function(function: str, found: list[Elementwise], wanted: int, seconds: float) -> Comparison:
+    """Measure one function in about `seconds`: a first small run compiles, a second tells the time per input."""
+    implementations = [x for x in found if function in x.functions]
+    measure_all(implementations, function, samples=2**12)
+    begin = time.perf_counter()
+    first = measure_all(implementations, function, samples=_FIRST)
+    per_input = (time.perf_counter() - begin) / _FIRST
+    if FUNCTIONS[function].operands > 1:
+        wanted = min(wanted, _SEVERAL)
+    samples = _affordable(per_input, wanted, seconds)
+    if samples <= _FIRST:
+        return first
+    return measure_all(implementations, function, samples=samples, progress=_progress(function))
+
+
+def merged(recorded: dict[str, Any], comparison: Comparison) -> dict[str, Any]:
+    """Return the record with one function replaced or added, in the order of `FUNCTIONS`."""
+    entries = {entry["function"]: entry for entry in recorded["functions"]}
+    entries[comparison.function] = comparison.to_dict()
+    return {**recorded, "functions": [entries[name] for name in FUNCTIONS if name in entries]}
+
+
+def started(everything: list[Elementwise], output: Path | None) -> dict[str, Any]:
+    """Return an empty record, or the one in the output file if it is of the same implementations."""
+    recorded = {
+        "format": "fpsim-elementwise-1",
+        "implementations": [x.to_dict() for x in everything],
+        "functions": [],
+    }
+    if output and output.exists():
+        before: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
+        if {**before, "functions": []} == recorded:
+            return before
+        print(f"{output} is of other libraries: it will be replaced", file=sys.stderr)
+    return recorded
+
+
+def table(recorded: dict[str, Any]) -> str:
+    """Return one line for each function and library."""
+    lines = [f"{'function':<13}{'library':<12}{'inputs':>14}{'right':>9}{'max ulp':>10}{'wrong':>8}  subnormal right"]
+    for entry in recorded["functions"]:
+        for e in entry["errors"]:
+            right = f"{100 * e['telling_correct'] / max(e['telling'], 1):.4g}%"
+            kept = f"{100 * e['subnormal_correct'] / e['subnormals']:.4g}%" if e["subnormals"] else "-"
+            lines.append(
+                f"{e['function']:<13}{e['implementation']:<12}{e['count']:>14,}{right:>9}"
+                f"{e['max_ulp']:>10.4g}{e['special']:>8,}  {kept}"
+            )
+    lines.append(
+        "right: bits of the correctly rounded result, of the inputs whose result is not plain; wrong: NaN, infinity"
+    )
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure, write, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--functions", nargs="+", choices=list(FUNCTIONS), default=list(FUNCTIONS), metavar="NAME")
+    parser.add_argument("--implementations", nargs="+", default=[], metavar="NAME")
+    parser.add_argument("--samples", type=int, default=2**27, help="largest number of inputs, a power of two")
+    parser.add_argument("--exhaustive", action="store_true", help="all 2**32 bit patterns, however long it takes")
+    parser.add_argument("--seconds", type=float, default=240.0, help="about how long to measure in all")
+    parser.add_argument("-o", "--output", type=Path, help="JSON file to write, or to update")
+    arguments = parser.parse_args()
+    wanted, seconds = (_PATTERNS, float("inf")) if arguments.exhaustive else (arguments.samples, arguments.seconds)
+    only = arguments.implementations
+    everything = [x for x in elementwise_implementations() if not only or x.name in only]
+    for x in everything:
+        print(x, file=sys.stderr)
+    found = [x for x in everything if x.available]
+    functions = [name for name in arguments.functions if any(name in x.functions for x in found)]
+    recorded = started(everything, arguments.output)
+    end = time.perf_counter() + seconds
+    for k, function in enumerate(functions):
+        share = max(end - time.perf_counter(), 0) / (len(functions) - k)
+        recorded = merged(recorded, measure_function(function, found, wanted, share))
+        if arguments.output:
+            arguments.output.write_text(json.dumps(recorded, indent=1) + "\n", encoding="utf-8")
+    print(table(recorded))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
