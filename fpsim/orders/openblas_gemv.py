@@ -1,0 +1,206 @@
+"""The orders of OpenBLAS's float32 matrix-vector products on x86-64.
+
+Sources: OpenBLAS ``interface/gemv.c``, ``driver/level2/gemv_thread.c``, and in ``kernel/x86_64`` ``sgemv_t_4.c`` and
+``sgemv_n_4.c`` with the kernels that they include for HASWELL and SKYLAKEX. Checked bit for bit against NumPy 2.4 with
+OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34, which agree, on 1 and 2 threads.
+
+The compilers fuse a product with an addition of the same C expression in the SKYLAKEX kernels, ``a*b + c*d`` to
+``fma(a, b, c*d)``, and do not in the HASWELL kernels (`contracted` below).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fpsim.arithmetic import Arithmetic, Settings
+from fpsim.orders.base import Configured, Order
+from fpsim.orders.combinators import SERIAL, Chunks, Lanes, Pairwise, Reverse, blocks
+from fpsim.orders.explicit import Tree
+from fpsim.programs import Builder, Items, Segment, count_items, split_items
+
+_BLOCK = 4096  # terms of sgemv_t, outputs of sgemv_n, that are computed in one go
+_THREADED = 460_800  # elements of the matrix from which threads share the work
+_FMA = Settings(fma=True, start="+0")
+_ROUNDED = Settings(fma=False, start="+0")
+_SERIAL = Configured(SERIAL, _FMA)
+_ADDED = Configured(SERIAL, _ROUNDED)
+_SECOND_FIRST = Configured(Tree("1 0 2"), _FMA)
+#: SKYLAKEX: most outputs that the kernels for few terms take, and most terms of those for rows and for columns.
+_FEW_OUTPUTS, _FEW_IN_ROWS, _FEW_IN_COLUMNS = 16_384, 8, 48
+#: The orders of these kernels for rows of 2 to 8 terms: the rows are taken in groups of so many, then of so many.
+_FEW: dict[int, tuple[tuple[int, Order], ...]] = {
+    2: ((16, _SERIAL), (1, _ADDED)),
+    3: ((8, _SERIAL), (4, _SECOND_FIRST), (2, _ADDED), (1, _SECOND_FIRST)),
+    4: ((2, Configured(Pairwise(), _ROUNDED)), (1, _ADDED)),
+    5: ((4, _SERIAL), (1, _ADDED)),
+    6: ((8, _SERIAL), (4, Configured(Tree("(0 (1 2)) (3 (4 5))"), _ROUNDED)), (1, _ADDED)),
+    7: ((8, _SERIAL), (4, Configured(Tree("((0 1) (4 5)) ((2 3) 6)"), _ROUNDED)), (1, _ADDED)),
+    8: (
+        (4, Configured(Pairwise(), _ROUNDED)),
+        (2, Configured(Tree("((0 1) (4 5)) ((2 3) (6 7))"), _ROUNDED)),
+        (1, Configured(Tree("(0 4) (1 5) (2 6) (3 7)"), _ROUNDED)),
+    ),
+}
+
+Outputs = list[tuple[Order, range]]
+
+
+def rows_by_vector(rows: int, terms: int, *, core: str, threads: int) -> Outputs:
+    """Return which order computes which outputs where the terms of a row lie side by side (``sgemv_t``)."""
+    out: Outputs = []
+    for part in _shares(rows, terms, threads):
+        out += _few_terms(part, terms) if _is_few(part, terms, core, _FEW_IN_ROWS) else _rows(part, core)
+    return [(order, places) for order, places in out if places]
+
+
+def columns_by_vector(columns: int, terms: int, *, core: str, threads: int) -> Outputs:
+    """Return which order computes which outputs where the outputs of a term lie side by side (``sgemv_n``)."""
+    shares = _shares(columns, terms, threads)
+    if columns * terms >= _THREADED and len(shares) < threads and columns * threads <= 1024:
+        # Too few outputs for all threads: each takes a share of the terms, many more than those of the small kernels.
+        sizes = tuple(len(share) for share in _split(terms, threads))
+        orders = _columns(range(columns), sizes[0], columns, core)
+        return [(Configured(Chunks(sizes, order), _FMA), places) for order, places in orders if places]
+    out: Outputs = []
+    for part in shares:
+        out += _columns(part, terms, columns, core)
+    return [(order, places) for order, places in out if places]
+
+
+def _shares(outputs: int, terms: int, threads: int) -> list[range]:
+    """Return the outputs of each thread."""
+    return _split(outputs, threads if outputs * terms >= _THREADED else 1)
+
+
+def _split(count: int, threads: int) -> list[range]:
+    out: list[range] = []
+    first = 0
+    while first < count:
+        width = max(-(-(count - first) // (threads - len(out))), 4)
+        out.append(range(first, min(first + width, count)))
+        first += width
+    return out
+
+
+def _is_few(part: range, terms: int, core: str, most: int) -> bool:
+    return core == "skylakex" and len(part) <= _FEW_OUTPUTS and terms <= most
+
+
+def _few_terms(part: range, terms: int) -> Outputs:
+    out: Outputs = []
+    for group, order in _FEW[terms]:
+        size = len(part) // group * group
+        out.append((order, part[:size]))
+        part = part[size:]
+    return out
+
+
+def _rows(part: range, core: str) -> Outputs:
+    """Rows are taken four at a time, then two, then one."""
+    contracted = core == "skylakex"
+    quads, pairs = len(part) // 4 * 4, len(part) // 2 * 2
+    return [
+        (_Row(8, contracted), part[:quads]),
+        (_Row(4, contracted), part[quads:pairs]),
+        (_Row(1, contracted), part[pairs:]),
+    ]
+
+
+def _columns(part: range, terms: int, columns: int, core: str) -> Outputs:
+    """Columns are taken 16 at a time, after the first n mod 16 of each block but for the last n mod 4."""
+    if _is_few(part, terms, core, _FEW_IN_COLUMNS) and terms != 4:
+        return [(_SERIAL, part)]
+    contracted = core == "skylakex"
+    body, tail = part[: len(part) // 4 * 4], part[len(part) // 4 * 4 :]
+    out: Outputs = []
+    for first in range(0, len(body), _BLOCK):
+        block = body[first : first + _BLOCK]
+        out += [(_Column(2, contracted), block[: len(block) % 16]), (_Column(1, contracted), block[len(block) % 16 :])]
+    if columns == len(tail):
+        return [*out, (_Narrow(contracted), tail)]
+    return [*out, (_SERIAL if contracted else _ADDED, tail)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row(Order):
+    """A row of sgemv_t: 8 fused lanes, 4 lanes of rounded products, or (1) two sets of 4 such lanes in turn."""
+
+    lanes: int
+    contracted: bool
+    name: ClassVar[str] = "sgemv_t"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        fused = replace(arithmetic, fma=True, start="first")
+        own = replace(fused, fma=self.lanes == 8)
+        n = count_items(items)
+        body, tail = split_items(items, n - n % 4)
+        total: list[Segment] = []
+        while body:
+            block, body = split_items(body, _BLOCK)
+            total.append(self._block(builder, block, own))
+        rest = [split_items(split_items(tail, place)[1], 1)[0][0] for place in range(n % 4)]
+        if rest and not self.contracted:
+            total.append(builder.fold(rest, replace(fused, fma=False)))
+        elif len(rest) == 1:
+            total.append(rest[0])
+        elif rest:
+            total.append(builder.fold([rest[1], rest[0], *rest[2:]], fused))
+        return builder.fold(total, fused, start="+0")
+
+    def _block(self, builder: Builder, items: Items, arithmetic: Arithmetic) -> Segment:
+        n = count_items(items)
+        head, body = split_items(items, 4 if n % 8 and self.lanes != 4 else 0)
+        period = 4 if self.lanes == 4 else 8
+        places = []
+        for lane in range(period):
+            terms = list(split_items(split_items(head, lane)[1], 1)[0]) if lane < 4 else []
+            if lane < count_items(body):
+                (row,) = split_items(body, lane)[1]
+                terms.append(Segment(row.base, -(-row.count // period), row.stride * period, item=row.item))
+            places.append([builder.fold(terms, arithmetic)] if terms else [])
+        sums = [builder.fold([*places[lane], *places[lane + 4]], arithmetic) if period == 8 else places[lane][0]
+                for lane in range(4)]  # fmt: skip
+        halves = [builder.fold(sums[:2], arithmetic), builder.fold(sums[2:], arithmetic)]
+        return builder.fold(halves, arithmetic)
+
+
+@dataclass(frozen=True, slots=True)
+class _Column(Order):
+    """A column of sgemv_n: 8 terms at a time, then 4, 2 and 1, each a sum from zero that is added to the result.
+
+    Eight and four terms are summed in one accumulator or in two, of the even and the odd ones. Of two terms the
+    HASWELL kernel adds the rounded products one by one.
+    """
+
+    accumulators: int
+    contracted: bool
+    name: ClassVar[str] = "sgemv_n"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        fused = replace(arithmetic, fma=True, start="+0")
+        inner = Lanes(self.accumulators)
+        total: list[Segment] = []
+        for size, order in ((8, inner), (4, inner), (2 if self.contracted else 1, SERIAL), (1, SERIAL)):
+            n = count_items(items)
+            body, items = split_items(items, n - n % size)
+            total += blocks(builder, body, fused, size, order)
+        return builder.fold(total, fused)
+
+
+@dataclass(frozen=True, slots=True)
+class _Narrow(Order):
+    """A column of a matrix of two or three columns: the terms in pairs, those beyond a multiple of 4 one by one."""
+
+    contracted: bool
+    name: ClassVar[str] = "sgemv_n_narrow"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        own = replace(arithmetic, fma=self.contracted, start="first")
+        n = count_items(items)
+        body, rest = split_items(items, n - n % 4)
+        pairs = blocks(builder, body, own, 2, Reverse())
+        return builder.fold((*pairs, *rest), own, start="+0")
