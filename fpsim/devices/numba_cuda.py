@@ -1,0 +1,177 @@
+"""Kernels of our own on a CUDA GPU, compiled by Numba, each of which realises one order; and ``numba.cuda.reduce``.
+
+Each kernel with products comes in two forms: fused, as a compiler contracts ``a * b + c`` by default, and under the
+name with ``.separate`` with products that are rounded first. They were checked with numba-cuda 0.30 on an H200.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module, metadata
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpsim.devices import _cuda_kernels as kernels
+from fpsim.devices.base import Implementation, Routine
+from fpsim.errors import UnknownOrderError
+
+_LIBRARY = "numba-cuda"
+_SETTINGS = {"sum": "", "fused": "+fma", "separate": "+separate"}
+_BROKEN = (0, 30, 4)  # calls numpy.row_stack, which NumPy 2.5 no longer has
+
+
+def implementations() -> list[Implementation]:
+    """Return the implementations of this module: ``cuda.*`` and ``numba.cuda.reduce``."""
+    reason, version, device = _found()
+    found = []
+
+    def add(name: str, routines: dict[str, Routine]) -> None:
+        found.append(
+            Implementation(
+                name, _LIBRARY, version, device, "gpu", routines, _load, _fetch, _synchronize, unavailable=reason
+            )
+        )
+
+    for name, parts in kernels.REDUCTIONS.items():
+        if parts.order:
+            add(f"cuda.{name}", {"sum": _reduction(name, "sum"), "dot": _reduction(name, "fused")})
+            add(f"cuda.{name}.separate", {"dot": _reduction(name, "separate")})
+    for name in kernels.PRODUCTS:
+        add(f"cuda.{name}", {"matmul": _product(name, "fused")})
+        add(f"cuda.{name}.separate", {"matmul": _product(name, "separate")})
+    add("numba.cuda.reduce", {"sum": Routine(_reduce, _known("numba_cuda_reduce"))})
+    return found
+
+
+def block_sums(*operands: NDArray[Any], product: kernels.Product = "sum") -> NDArray[np.float32]:
+    """Return what the blocks of ``cuda.atomic`` add to the total, in the sequence of the blocks, for x or a and b."""
+    x, y = (_load(operand) for operand in (operands[0], operands[-1]))
+    parts = kernels.REDUCTIONS["grid_stride"]  # which differs in what it does with these sums
+    out: NDArray[np.float32] = _run("grid_stride", product, x, y, parts.grid).copy_to_host()
+    return out
+
+
+# --- whether it can run ---------------------------------------------------------------------------------------------
+
+
+def _found() -> tuple[str, str, str]:
+    """Return why the kernels cannot run here, or nothing; the version of numba-cuda; and the GPU."""
+    try:
+        version = metadata.version(_LIBRARY)
+    except metadata.PackageNotFoundError:
+        return f"the package {_LIBRARY} is not installed", "", ""
+    if _numbers(version) <= _BROKEN and _numbers(np.__version__) >= (2, 5):
+        return f"{_LIBRARY} {version} does not work with NumPy {np.__version__}; install numpy<2.5", version, ""
+    try:
+        cuda = kernels.numba_cuda()
+    except ImportError as error:
+        return f"numba.cuda cannot be imported: {error}", version, ""
+    if not cuda.is_available():
+        return "no CUDA GPU was found; numba.cuda.detect() tells more", version, ""
+    gpu = cuda.get_current_device()
+    name = gpu.name.decode() if isinstance(gpu.name, bytes) else gpu.name
+    return "", version, f"{name} (compute capability {'.'.join(map(str, gpu.compute_capability))})"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:3] if part.isdecimal())
+
+
+# --- routines -------------------------------------------------------------------------------------------------------
+
+
+def _reduction(name: str, product: kernels.Product) -> Routine:
+    parts, settings = kernels.REDUCTIONS[name], _SETTINGS[product]
+
+    def launch(x: Any, y: Any = None) -> Any:
+        y = x if y is None else y
+        if parts.store == "atomic":
+            total = _load(np.zeros(1, np.float32))
+            return _run(name, product, x, y, parts.grid, total)
+        blocks = parts.blocks(x.size)
+        sums = _run(name, product, x, y, blocks)
+        return sums if blocks == 1 else _run(parts.second, "sum", sums, sums, 1)
+
+    def strategy(*operands: NDArray[Any]) -> str:
+        n = operands[0].size
+        if parts.store == "atomic" and n > parts.block:
+            message = f"cuda.{name} is not known for {n} terms: the {parts.grid} blocks arrive in any order"
+            raise UnknownOrderError(message)
+        return parts.order.format(grid=parts.blocks(n)) + settings
+
+    return Routine(launch, _known(strategy), reproducible=parts.store != "atomic")
+
+
+def _product(name: str, product: kernels.Product) -> Routine:
+
+    def launch(a: Any, b: Any) -> Any:
+        cuda, tile = kernels.numba_cuda(), kernels.TILE
+        rows, columns = a.shape[0], b.shape[1]
+        c = cuda.device_array((rows, columns), np.float32)
+        with _quietly():
+            kernels.compiled(name, product)[(-(-columns // tile), -(-rows // tile)), (tile, tile)](a, b, c)
+        return c
+
+    return Routine(launch, _known(f"serial+start(0.0){_SETTINGS[product]}"))
+
+
+def _known(strategy: Callable[..., str] | str) -> Callable[..., str]:
+    """Return a function that gives the strategy for float32 operands, for which the kernels are compiled."""
+
+    def known(*operands: NDArray[Any]) -> str:
+        if any(operand.dtype != np.float32 for operand in operands):
+            message = f"the CUDA kernels take float32, not {', '.join(str(operand.dtype) for operand in operands)}"
+            raise UnknownOrderError(message)
+        return strategy if isinstance(strategy, str) else strategy(*operands)
+
+    return known
+
+
+def _run(name: str, product: kernels.Product, x: Any, y: Any, blocks: int, out: Any = None) -> Any:
+    """Launch the kernel of a reduction; return what its blocks have stored."""
+    if out is None:
+        out = kernels.numba_cuda().device_array(blocks, np.float32)
+    with _quietly():
+        kernels.compiled(name, product)[blocks, kernels.REDUCTIONS[name].block](x, y, out)
+    return out
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Leave out the warning that a GPU has more room than a small launch takes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", import_module("numba.core.errors").NumbaPerformanceWarning)
+        yield
+
+
+@functools.cache
+def _add() -> Any:
+    return kernels.numba_cuda().reduce(lambda a, b: a + b)
+
+
+def _reduce(x: Any) -> Any:
+    with _quietly():
+        return _add()(x)
+
+
+def _load(x: NDArray[Any]) -> Any:
+    if x.dtype != np.float32:
+        message = f"the CUDA kernels take float32, not {x.dtype}"
+        raise UnknownOrderError(message)
+    return kernels.numba_cuda().to_device(np.ascontiguousarray(x))
+
+
+def _fetch(result: Any) -> Any:
+    if not hasattr(result, "copy_to_host"):
+        return np.float32(result)
+    host = result.copy_to_host()
+    return host if host.ndim == 2 else host[0]
+
+
+def _synchronize() -> None:
+    kernels.numba_cuda().synchronize()

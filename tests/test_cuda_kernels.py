@@ -1,0 +1,139 @@
+"""The CUDA kernels without a GPU: the rounding instructions in their PTX, and what they say of themselves."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from importlib import metadata
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fpsim
+from fpsim.devices import _cuda_kernels as kernels, numba_cuda
+from fpsim.devices.base import Implementation
+from fpsim.errors import MissingExtraError, UnknownOrderError
+
+CASES = [
+    *((name, product) for name in kernels.REDUCTIONS for product in ("sum", "fused", "separate")),
+    *((name, product) for name in kernels.PRODUCTS for product in ("fused", "separate")),
+]
+BROKEN = numba_cuda._numbers(np.__version__) >= (2, 5)
+#: Instructions on floating-point numbers that may round.
+ROUNDING = re.compile(r"(add|sub|mul|fma|mad|div|rcp|sqrt|rsqrt|ex2|lg2|sin|cos|tanh|cvt)\..*\b[bf]?f\d+")
+needs_numba_cuda = pytest.mark.skipif(
+    find_spec("numba_cuda") is None or BROKEN, reason="needs numba-cuda, and NumPy below 2.5, with which it works"
+)
+
+
+def instructions(ptx: str) -> Counter[str]:
+    """Count the instructions of a PTX text by name."""
+    return Counter(re.findall(r"^\s*(?:@!?%p\d+\s+)?([a-z][\w.:]*)\s[^;]*;", ptx, re.MULTILINE))
+
+
+@pytest.mark.parametrize(("name", "product"), CASES)
+@needs_numba_cuda
+def test_the_kernel_rounds_as_its_order_demands(name: str, product: Any) -> None:
+    cuda = kernels.numba_cuda()
+    ptx, _ = cuda.compile_ptx(kernels.source(name, product), kernels.signature(name), cc=(9, 0))
+    found = instructions(ptx)
+    rounding = {name: count for name, count in found.items() if ROUNDING.match(name)}
+    assert ".ftz" not in ptx
+    assert ".approx" not in ptx
+
+    # The compiler copies loops; each copy reads its terms once.
+    where = "ld.shared.f32" if name == "matmul_tiled" else "ld.global.f32"
+    terms = found[where] + 4 * found["ld.global.v4.f32"]
+    assert terms > 0
+    added = combining(name, found)
+    if product == "sum":
+        assert rounding == {"add.f32": terms + added}
+    elif product == "fused":
+        assert rounding == {"fma.rn.f32": terms / 2} | ({"add.f32": added} if added else {})
+    else:
+        # Only with the suffix .rn does the assembler leave a product and its addition apart.
+        assert rounding == {"mul.rn.f32": terms / 2, "add.rn.f32": terms / 2} | ({"add.f32": added} if added else {})
+
+
+def combining(name: str, found: Counter[str]) -> int:
+    """Return how many additions combine the threads of a block, from how values reach other threads."""
+    parts = kernels.REDUCTIONS.get(name)
+    shuffles = {place: found[f"shfl.sync.{place}.b32"] for place in ("down", "bfly", "up", "idx")}
+    assert (found["ld.global.v4.f32"] > 0) == (parts is not None and parts.collect == "float4")
+    assert (found["atom.global.add.f32"] > 0) == (name == "atomic")
+    if parts is None or parts.combine == "none":
+        assert not any(shuffles.values())
+        return 0
+    if parts.combine == "fold":
+        assert not any(shuffles.values())
+        steps = found["st.shared.f32"] - 1  # after the first, each stores a sum
+        assert steps in (1, parts.block.bit_length() - 1)
+        return steps + (3 if parts.collect == "float4" else 0)
+    direction = "down" if parts.combine == "down" else "bfly"
+    assert [place for place, count in shuffles.items() if count] == [direction]
+    if direction == "down":
+        return shuffles["down"]
+    return shuffles["bfly"] + found["ld.shared.f32"] - 1  # the first warp's sum is not added to anything
+
+
+@needs_numba_cuda
+def test_shuffles_go_over_the_lanes_that_the_order_names() -> None:
+    cuda = kernels.numba_cuda()
+    for name, offsets in (("shuffle_down", [16, 8, 4, 2, 1] * 2), ("shuffle_xor", [1, 2, 4, 8, 16])):
+        ptx, _ = cuda.compile_ptx(kernels.source(name, "sum"), kernels.signature(name), cc=(9, 0))
+        given = re.findall(r"shfl\.sync\.\w+\.b32\s+%r\d+\|%p\d+, %r\d+, (%r\d+|\d+),", ptx)
+        values = dict(re.findall(r"mov\.(?:u|b|s)32\s+(%r\d+), (\d+);", ptx))
+        assert [int(values.get(place, place)) for place in given] == offsets
+
+
+def named(name: str) -> Implementation:
+    return next(one for one in numba_cuda.implementations() if one.name == name)
+
+
+def shapes_of(operation: str, n: int) -> list[tuple[int, ...]]:
+    return [(3, n), (n, 2)] if operation == "matmul" else [(n,)] * (1 if operation == "sum" else 2)
+
+
+def test_every_kernel_states_an_order_for_every_size() -> None:
+    rng = np.random.default_rng(0)
+    for one in numba_cuda.implementations():
+        for operation, routine in one.routines.items():
+            for n in (1, 2, 255, 256, 257, 5000):
+                operands = [rng.normal(size=shape).astype(np.float32) for shape in shapes_of(operation, n)]
+                if "atomic" in one.name and n > kernels.BLOCK:
+                    with pytest.raises(UnknownOrderError, match="arrive in any order"):
+                        routine.strategy(*operands)
+                    assert not routine.reproducible
+                    continue
+                result = getattr(fpsim, operation)(*operands, routine.strategy(*operands))
+                exact = np.sum(operands[0], dtype=np.float64) if operation == "sum" else np.matmul(*operands)
+                assert np.allclose(result, exact, rtol=1e-3, atol=1e-3)
+                assert ("+fma" in str(routine.strategy(*operands))) == (
+                    operation != "sum" and not one.name.endswith(".separate")
+                )
+
+
+def test_other_types_are_unknown() -> None:
+    for one in numba_cuda.implementations():
+        for operation, routine in one.routines.items():
+            with pytest.raises(UnknownOrderError, match="take float32, not float64"):
+                routine.strategy(*[np.ones((2, 2))] * (1 if operation == "sum" else 2))
+
+
+def test_why_the_kernels_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    assert "numba-cuda is not installed" in named("cuda.serial").unavailable
+    with pytest.raises(MissingExtraError, match=r"cuda\.float4 cannot run here"):
+        named("cuda.float4").run("sum", np.ones(3, np.float32))
+    monkeypatch.setattr(metadata, "version", lambda _: "0.30.4")
+    monkeypatch.setattr(np, "__version__", "2.5.2")
+    assert "install numpy<2.5" in named("numba.cuda.reduce").unavailable
+    monkeypatch.setattr(np, "__version__", "2.4.6")
+    gpus = type("Cuda", (), {"is_available": staticmethod(lambda: False)})
+    monkeypatch.setattr(kernels, "numba_cuda", lambda: gpus)
+    assert "no CUDA GPU" in named("cuda.serial").unavailable
