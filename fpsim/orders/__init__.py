@@ -29,7 +29,8 @@ from fpsim.orders.numpy import NumpySum
 from fpsim.orders.numpy_einsum import EinsumDot, EinsumSum
 from fpsim.orders.numpy_matmul import NumpyMatmul
 from fpsim.orders.openblas import OpenblasSdot
-from fpsim.orders.torch import TorchCpuSum, TorchCudaSum
+from fpsim.orders.torch_cpu import TorchCpuNorm, TorchCpuSum
+from fpsim.orders.torch_cuda import TorchCudaSum
 from fpsim.orders.xla import XlaCpuSum
 
 #: Every order by its name in a strategy text.
@@ -37,8 +38,8 @@ ORDERS: dict[str, type[Order]] = {
     order.name: order
     for order in (
         Serial, Pairwise, HalvingFold, Lanes, Chunks, SplitK, Split, Interleaved, Cascade, Grid, Reverse, Rotate,
-        Permute, Shuffle, Tree, NumpySum, NumpyMatmul, OpenblasSdot, EinsumSum, EinsumDot, TorchCpuSum, TorchCudaSum,
-        CubSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, EigenSum,
+        Permute, Shuffle, Tree, NumpySum, NumpyMatmul, OpenblasSdot, EinsumSum, EinsumDot, TorchCpuSum, TorchCpuNorm,
+        TorchCudaSum, CubSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, EigenSum,
         GlooRing, MpiRing, MpiRecursiveDoubling, MpiRabenseifner, NcclRing, NcclTree,
     )
 }  # fmt: skip
@@ -47,6 +48,6 @@ __all__ = [
     "ORDERS", "Cascade", "Chunks", "Configured", "CubSum", "CudaReduce", "EigenSum", "EinsumDot", "EinsumSum",
     "GlooRing", "Grid", "HalvingFold", "Interleaved", "Lanes", "MpiRabenseifner", "MpiRecursiveDoubling", "MpiRing",
     "NcclRing", "NcclTree", "NumbaCudaReduce", "NumpyMatmul", "NumpySum", "OpenblasSdot", "Order", "Pairwise",
-    "Permute", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TorchCpuSum", "TorchCudaSum", "Tree",
+    "Permute", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TorchCpuNorm", "TorchCpuSum", "TorchCudaSum", "Tree",
     "XlaCpuSum",
 ]  # fmt: skip
