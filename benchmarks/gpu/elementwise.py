@@ -10,12 +10,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from fpsim.devices.elementwise import FUNCTIONS, Comparison, Elementwise, elementwise_implementations, measure_all
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX shares the GPU with the other libraries
+
+from fpsim.devices.elementwise import (
+    FUNCTIONS,
+    Comparison,
+    Elementwise,
+    elementwise_implementations,
+    measure,
+    measure_all,
+)
 
 _PATTERNS = 2**32
 _SEVERAL = 2**27  # most inputs of functions of several operands, which cannot be tried exhaustively
@@ -24,10 +34,26 @@ _FIRST = 2**20  # inputs of the run that compiles everything and tells how long 
 
 def _progress(function: str) -> Any:
     def show(done: int, total: int) -> None:
-        end = "\n" if done == total else ""
-        print(f"\r{function}: {done:,} of {total:,}", end=end, file=sys.stderr, flush=True)
+        if done == total or sys.stderr.isatty():
+            end = "\n" if done == total else "\r"
+            print(f"{function}: {done:,} of {total:,}", end=end, file=sys.stderr, flush=True)
 
     return show
+
+
+def _working(function: str, found: list[Elementwise]) -> list[Elementwise]:
+    """Return the implementations that have the function and run it; this also compiles it, one thread at a time."""
+    working = []
+    for x in found:
+        if function not in x.functions:
+            continue
+        try:
+            measure(x, function, samples=2**12)
+        except Exception as error:  # noqa: BLE001
+            print(f"{function} of {x.name} failed: {type(error).__name__}: {error}", file=sys.stderr)
+        else:
+            working.append(x)
+    return working
 
 
 def _affordable(per_input: float, wanted: int, seconds: float) -> int:
@@ -40,8 +66,7 @@ def _affordable(per_input: float, wanted: int, seconds: float) -> int:
 
 def measure_function(function: str, found: list[Elementwise], wanted: int, seconds: float) -> Comparison:
     """Measure one function in about `seconds`: a first small run compiles, a second tells the time per input."""
-    implementations = [x for x in found if function in x.functions]
-    measure_all(implementations, function, samples=2**12)
+    implementations = _working(function, found)
     begin = time.perf_counter()
     first = measure_all(implementations, function, samples=_FIRST)
     per_input = (time.perf_counter() - begin) / _FIRST
@@ -76,20 +101,18 @@ def started(everything: list[Elementwise], output: Path | None) -> dict[str, Any
 
 
 def table(recorded: dict[str, Any]) -> str:
-    """Return one line for each function and library."""
-    lines = [f"{'function':<13}{'library':<12}{'inputs':>14}{'right':>9}{'max ulp':>10}{'wrong':>8}  subnormal right"]
+    """Return one line for each function, with a column for each implementation."""
+    names = [x["name"] for x in recorded["implementations"] if not x["unavailable"]]
+    lines = [f"{'':<13}" + "".join(f"{name:>15}" for name in names)]
     for entry in recorded["functions"]:
+        cells = dict.fromkeys(names, "-")
         for e in entry["errors"]:
-            right = f"{100 * e['telling_correct'] / max(e['telling'], 1):.4g}%"
-            kept = f"{100 * e['subnormal_correct'] / e['subnormals']:.4g}%" if e["subnormals"] else "-"
-            lines.append(
-                f"{e['function']:<13}{e['implementation']:<12}{e['count']:>14,}{right:>9}"
-                f"{e['max_ulp']:>10.4g}{e['special']:>8,}  {kept}"
-            )
-    lines.append(
-        "right: bits of the correctly rounded result, of the inputs whose result is not plain; wrong: NaN, infinity"
-    )
-    return "\n".join(lines)
+            share = 100 * e["telling_correct"] / max(e["telling"], 1)
+            kept = "*" if e["flushed"] else ""
+            exact = e["telling"] == e["telling_correct"] and not e["special"]
+            cells[e["implementation"]] = ("exact" if exact else f"{e['max_ulp']:.3g} {share:.4g}%") + kept
+        lines.append(f"{entry['function']:<13}" + "".join(f"{cell:>15}" for cell in cells.values()))
+    return "\n".join([*lines, "largest error in ulps, share with correct bits; * not all subnormal numbers are kept"])
 
 
 def main() -> int:

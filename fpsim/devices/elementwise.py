@@ -105,8 +105,8 @@ class ElementwiseErrors:
     count, correct : int
         Inputs, and how many of them have the bits of the correctly rounded result (any NaN equals any NaN).
     telling, telling_correct : int
-        The same without the inputs whose result any library gets right (the input itself, 0, 1/2, 1, an infinity, NaN)
-        and without subnormal numbers.
+        The same without the inputs whose result any library gets right (plus or minus an input, 0, 1/2, 1, an
+        infinity, NaN) and without subnormal numbers.
     max_ulp, mean_ulp : float
         Largest distance from the exact value in ulps of the exact value, where neither an operand nor the correct
         result is subnormal and both results are finite; mean over the telling ones of these. Correct rounding has a

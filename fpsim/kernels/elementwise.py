@@ -25,7 +25,7 @@ EXP, EXP2, EXPM1, LOG, LOG2, LOG1P, SIN, COS, TANH, ERF, SIGMOID, RSQRT, SQRT = 
 POW, ADD, SUBTRACT, MULTIPLY, DIVIDE = range(13, 18)
 MULTIPLY_ADD = 18
 
-# What a position is, as bits: the answer is one that any library gets right (an operand, 0, 1/2, 1, infinity, NaN),
+# What a position is, as bits: the answer is one that any library gets right (plus or minus an operand, 0, 1/2, 1, infinity, NaN),
 # an operand or the answer is subnormal, and the float64 value is too near a rounding boundary to decide.
 TRIVIAL, SUBNORMAL, UNSAFE = 1, 2, 4
 
@@ -163,9 +163,9 @@ def mark_subnormal(x: NDArray[np.float32], flags: NDArray[np.uint8]) -> None:
 
 @kernel
 def mark_equal(x: NDArray[np.float32], correct: NDArray[np.float32], flags: NDArray[np.uint8]) -> None:
-    """Mark the positions where the correct result is this operand as trivial."""
+    """Mark the positions where the correct result is this operand, or its negative, as trivial."""
     for i in range(x.size):
-        if x[i] == correct[i]:
+        if abs(x[i]) == abs(correct[i]):
             flags[i] |= TRIVIAL
 
 
