@@ -299,7 +299,7 @@ def page(found: list[Machine]) -> str:
 
 _NOTES = {
     ("sqrt", "torch.cpu"): " PyTorch hands arrays to the vector functions of Intel's MKL, whose square root is not the"
-    " processor's (pytorch issue 31250). Take the square root in float64 and round it, or use NumPy.",
+    " processor's (pytorch issues 31250 and 188792). Take the square root in float64 and round it, or use NumPy.",
 }
 
 _INTRODUCTION = """\

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import math
+import re
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fpsim.devices import _elementwise_inputs as inputs, _elementwise_reference as reference
+from fpsim.devices._elementwise_libraries import cuda_kernels
 from fpsim.devices.elementwise import (
     FUNCTIONS,
     Elementwise,
@@ -388,6 +392,27 @@ def test_recorded_results_of_a_gpu() -> None:
         assert errors.correctly_rounded == (name == "sqrt"), errors
         assert 0.49 < errors.max_ulp < 2.5, errors
         assert errors.flushed == 0, errors
+
+
+@pytest.mark.skipif(
+    find_spec("numba_cuda") is None or not hasattr(np, "row_stack"),
+    reason="needs numba-cuda, and NumPy below 2.5, with which it works",
+)
+def test_cuda_kernels_round_once() -> None:
+    cuda: Any = importlib.import_module("numba.cuda")
+    vector = importlib.import_module("numba.types").float32[::1]
+    instructions = {
+        "add": "add.f32", "subtract": "sub.f32", "multiply": "mul.f32", "divide": "div.rn.f32", "sqrt": "sqrt.rn.f32",
+        "fma": "fma.rn.f32", "multiply_add": "fma.rn.f32", "rsqrt": "rsqrt.approx.f32",
+    }  # fmt: skip
+    kernels_found = cuda_kernels(cuda)
+    assert set(kernels_found) == set(FUNCTIONS)
+    for name, kernel in kernels_found.items():
+        ptx, _ = cuda.compile_ptx(kernel.py_func, (vector,) * (FUNCTIONS[name].operands + 1), cc=(9, 0))
+        if name in instructions:
+            rounding = set(re.findall(r"\b(?:add|sub|mul|div|fma|sqrt|rsqrt|cvt)\.[\w.]*f32\b", ptx))
+            assert rounding == {instructions[name]}, name
+        assert not re.search(r"\.f64\b", ptx) or name in {"sin", "cos"}, name  # these reduce huge arguments in float64
 
 
 def page_module() -> Any:

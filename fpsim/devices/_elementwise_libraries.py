@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fpsim.devices import _elementwise_reference as reference
+from fpsim.devices import _elementwise_reference as reference, numba_cuda
 
 Array = NDArray[Any]
 Call = Callable[..., Any]
@@ -153,19 +153,10 @@ def numba_elementwise() -> Elementwise:
 
 def numba_cuda_elementwise() -> Elementwise:
     """Return kernels compiled by numba for the GPU, which call NVIDIA's libdevice."""
-    name, library = "numba.cuda", "numba.cuda"
-    try:
-        cuda: Any = importlib.import_module("numba.cuda")
-        if not cuda.is_available():
-            return Elementwise(name, library, kind="gpu", unavailable="numba finds no CUDA device and driver")
-        device = cuda.get_current_device().name
-    except Exception as error:  # noqa: BLE001
-        return _missing(name, library, "gpu", error)
-    label = device.decode() if isinstance(device, bytes) else str(device)
-    try:
-        version = str(importlib.import_module("numba_cuda").__version__)
-    except ImportError:
-        version = str(importlib.import_module("numba").__version__)
+    like = numba_cuda.implementations()[0]  # knows whether kernels can run here
+    if like.unavailable:
+        return Elementwise("numba.cuda", like.library, kind="gpu", unavailable=like.unavailable)
+    cuda: Any = importlib.import_module("numba.cuda")
 
     def call(kernel: Any) -> Call:
         def run(*operands: Array) -> Array:
@@ -176,7 +167,7 @@ def numba_cuda_elementwise() -> Elementwise:
         return run
 
     functions = {name: call(kernel) for name, kernel in cuda_kernels(cuda).items()}
-    return Elementwise(name, library, version, label, "gpu", functions)
+    return Elementwise("numba.cuda", like.library, like.version, like.device, "gpu", functions)
 
 
 def cuda_kernels(cuda: Any) -> dict[str, Any]:
