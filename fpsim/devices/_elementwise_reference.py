@@ -205,14 +205,19 @@ def ulp_errors(function: str, /, *operands: Any, observed: Any) -> Array:
     >>> ulp_errors("exp", x, observed=np.nextafter(np.exp(x), np.float32(3))).round(2)
     array([1.65])
     """
+    values = reference(function, *operands).values
+    errors = np.empty(values.size, np.float64)
+    kernels.ulp_errors(values, observed_vector(observed, operands), errors)
+    return errors.reshape(np.shape(operands[0]))
+
+
+def observed_vector(observed: Any, operands: tuple[Any, ...]) -> Array:
+    """Return results as a vector, after a check that they fit the operands."""
     results = np.ascontiguousarray(observed)
     if results.dtype != np.float32 or results.shape != np.shape(operands[0]):
         message = "observed must be a float32 array of the shape of the operands"
         raise InputError(message)
-    values = reference(function, *operands).values
-    errors = np.empty(values.size, np.float64)
-    kernels.ulp_errors(values, results.ravel(), errors)
-    return errors.reshape(results.shape)
+    return results.ravel()
 
 
 def _context() -> Any:
