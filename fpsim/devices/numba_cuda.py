@@ -7,6 +7,7 @@ name with ``.separate`` with products that are rounded first. They were checked 
 from __future__ import annotations
 
 import functools
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,6 +72,8 @@ def _found() -> tuple[str, str, str]:
         cuda = kernels.numba_cuda()
     except ImportError as error:
         return f"numba.cuda cannot be imported: {error}", version, ""
+    if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") != "0":
+        return "NUMBA_ENABLE_CUDASIM is set, and the simulator does not round as a GPU does", version, ""
     if not cuda.is_available():
         return "no CUDA GPU was found; numba.cuda.detect() tells more", version, ""
     gpu = cuda.get_current_device()
