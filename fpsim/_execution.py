@@ -248,6 +248,34 @@ def run_scan(view: _Array, program: Program, out: _Array) -> None:
     _general(None, view, program, out)
 
 
+def run_multiplied(view: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
+    """Return the product of the factors in each column of `view`, shape (n, outputs), along the tree of a program."""
+    from fpsim.kernels import multiplying
+
+    n, outputs = view.shape
+    out = np.empty(outputs, storage(arithmetic.result_format))
+    if outputs == 0:
+        return out
+    tables = np.array([_table(a) for a in program.arithmetics])
+    closing = closing_folds(program)
+
+    def worker() -> Callable[[int], None]:
+        _, stack, code = _rooms(program, 1, 1, np.float64)
+
+        def panel(start: int) -> None:
+            part = np.ascontiguousarray(view[:, start : start + _PANEL], np.float64)
+            width = part.shape[1]
+            s, result = np.zeros((program.registers, width)), np.empty(width)
+            multiplying.multiply_all(program.nodes, program.segments, closing, tables, part, s, result, stack, code)
+            with np.errstate(over="ignore"):
+                out[start : start + width] = result
+
+        return panel
+
+    _for_each(worker, range(0, outputs, _PANEL), n * outputs * 8)
+    return out
+
+
 def _general(
     left: _Array | None, right: _Array, program: Program, scan: _Array | None, out: _Array | None = None
 ) -> None:

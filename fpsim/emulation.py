@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fpsim._arrays import as_floats, axes_of
-from fpsim._execution import run_products, run_scan, run_sums, storage
-from fpsim.arithmetic import Arithmetic
+from fpsim._execution import run_multiplied, run_products, run_scan, run_sums, storage
+from fpsim._steps import differences, divided, flushed, roots, squares, stored
+from fpsim.arithmetic import Arithmetic, Rounding
 from fpsim.errors import InputError, UnknownOrderError
-from fpsim.formats import FLOAT32, FLOAT64, Format, RoundingMode, round_to
+from fpsim.formats import FLOAT32, FLOAT64, Format, round_to
 from fpsim.orders import Order
 from fpsim.orders.base import Part, Product, Reduction
 from fpsim.strategies import Strategy, strategy as as_strategy
@@ -59,7 +58,8 @@ def sum(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepdi
     (1.0, 1.0000001192092896)
     """
     chosen = as_strategy(strategy)
-    total, _, _ = _reduce(x, chosen, axis, keepdims)
+    values, data = operand_of(x, "x", chosen)
+    total, _, _ = _reduce(values, data, chosen, axis, keepdims, x)
     return total[()]
 
 
@@ -67,49 +67,188 @@ def mean(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepd
     """Return the mean under a strategy: the sum divided by n, or times the rounded 1/n (setting ``reciprocal``).
 
     Parameters, result and errors are those of `sum`; the last operation is rounded in the accumulator format. The mean
-    of nothing is NaN.
+    of nothing is NaN. With ``numpy_sum`` it is `numpy.mean`, which sums float16 in float32.
     """
     chosen = as_strategy(strategy)
-    total, n, plain = _reduce(x, _without_output(chosen), axis, keepdims)
-    form, mode = plain.accumulator.format, plain.accumulator.mode
-    wide = total.astype(np.float64)
-    # The count is converted to float32, or to a wider accumulator, before it divides.
-    count = np.float64(round_to(float(n), FLOAT32 if FLOAT32.includes(form) else form))
-    with np.errstate(all="ignore"):
-        if plain.mean == "divide":
-            quotient = _sticky(wide / count, wide, form, lambda q, x: x - q * Fraction(float(count)))
-        else:
-            one = np.ones(1)
-            inverse = _sticky(one / count, one, form, lambda q, x: x - q * Fraction(float(count)))
-            factor = np.float64(round_to(inverse[0], form, mode=mode))
-            quotient = _sticky(wide * factor, wide, form, lambda q, x: x * Fraction(float(factor)) - q)
-    arithmetic = dataclasses.replace(plain, output=chosen.settings.output)
-    return _stored(quotient, form.without_subnormals() if plain.ftz else form, mode, arithmetic)[()]
+    values, data = operand_of(x, "x", chosen)
+    if not _has_own_types(chosen, data):
+        order, own = chosen.order.for_mean(data)
+        chosen = Strategy(order, own.merged(chosen.settings))
+    output = chosen.arithmetic(data).output
+    chosen = _unrounded(chosen, data)
+    total, n, arithmetic = _reduce(values, data, chosen, axis, keepdims, x)
+    quotient = divided(total, n, arithmetic, exact_count=chosen.order.by_passes)
+    accumulator = arithmetic.accumulator
+    form = flushed(arithmetic)
+    if chosen.order.by_passes and output is not None and quotient.ndim == 0:
+        form, accumulator = output.format, output
+    return stored(quotient, form, accumulator.mode, output)[()]
+
+
+def var(
+    x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, ddof: float = 0, keepdims: bool = False
+) -> Any:
+    """Return the variance under a strategy, in two passes: the mean of the squared deviations from the mean.
+
+    Parameters
+    ----------
+    x : array_like of float
+        Any shape.
+    strategy : str or Strategy
+        Gives the sum of the terms and that of the squared deviations. Each deviation and each square is rounded in the
+        accumulator format, or the square is fused into the sum with FMA. ``numpy_sum`` gives the bits of `numpy.var`.
+    axis, keepdims
+        As in `sum`.
+    ddof : float, optional
+        The sum of squares is divided by n - ddof, at least 0.
+
+    Returns
+    -------
+    ndarray or scalar
+        As in `sum`.
+
+    Raises
+    ------
+    InputError, StrategyError, UnknownOrderError
+        As in `sum`.
+
+    Examples
+    --------
+    >>> import numpy as np, fpsim
+    >>> x = np.arange(10, dtype=np.float32) / 3
+    >>> bool(fpsim.var(x, "numpy_sum", ddof=1) == np.var(x, ddof=1))
+    True
+    """
+    quotient, arithmetic, output = _variance(x, as_strategy(strategy), axis, ddof, keepdims)
+    return stored(quotient, flushed(arithmetic), arithmetic.accumulator.mode, output)[()]
+
+
+def std(
+    x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, ddof: float = 0, keepdims: bool = False
+) -> Any:
+    """Return the standard deviation under a strategy: the square root of `var`, which has the same parameters.
+
+    The variance is rounded in the accumulator format, and so is its root.
+    """
+    quotient, arithmetic, output = _variance(x, as_strategy(strategy), axis, ddof, keepdims)
+    form, mode = flushed(arithmetic), arithmetic.accumulator.mode
+    return stored(roots(stored(quotient, form, mode), form), form, mode, output)[()]
+
+
+def _variance(
+    x: Any, chosen: Strategy, axis: Any, ddof: float, keepdims: bool
+) -> tuple[_Array, Arithmetic, Rounding | None]:
+    """Return the variance before it is rounded, the arithmetic, and the output format."""
+    if not np.isreal(ddof) or not np.isfinite(ddof):
+        message = f"ddof must be a finite number, not {ddof!r}"
+        raise InputError(message)
+    values, data = operand_of(x, "x", chosen)
+    output = chosen.arithmetic(data).output
+    chosen = _unrounded(chosen, data)
+    total, n, arithmetic = _reduce(values, data, chosen, axis, True, x)
+    exact = chosen.order.by_passes
+    form, mode = flushed(arithmetic), arithmetic.accumulator.mode
+    means = stored(divided(total, n, arithmetic, exact_count=exact), form, mode)
+    sums = _sums_of_squares(differences(values, _laid_out(means, values), arithmetic), data, chosen, axis)
+    quotient = divided(sums, max(n - float(ddof), 0.0), arithmetic, exact_count=exact)
+    return _with_axes(quotient, values.ndim, axis, keepdims), arithmetic, output
+
+
+def _laid_out(means: _Array, values: _Array) -> _Array:
+    """Return the means in the memory order of the axes of `values`, as NumPy allocates the result of a reduction."""
+    first = values[tuple(slice(size) for size in means.shape)]
+    if first.shape != means.shape:  # nothing is averaged
+        return means
+    out = np.positive(first).astype(means.dtype, order="K")
+    out[...] = means
+    return out
+
+
+def _sums_of_squares(x: _Array, data: Format, chosen: Strategy, axis: Any) -> _Array:
+    """Return the sums of squares over axes under a strategy without an output format, in the shape of the outputs."""
+    arithmetic = chosen.arithmetic(data)
+    view, outputs, parts = _terms(x, chosen, axis, data)
+    out = np.empty(view.shape[1], storage(arithmetic.result_format))
+    squared: _Array | None = None
+    for part in parts:
+        program = _resolved(chosen, part.order).program(view.shape[0], data=data)
+        places = _places(part.columns)
+        plainly = not any(a.fma or a.compensation == "dot2" for a in program.arithmetics)
+        alike = {(a.accumulator, a.product, a.ftz) for a in program.arithmetics} == {
+            (arithmetic.accumulator, arithmetic.product, arithmetic.ftz)
+        }
+        if plainly and (alike or chosen.order.by_passes):
+            squared = squares(view, arithmetic) if squared is None else squared
+            if squared is not None:
+                out[places] = run_sums(squared[:, places], program, arithmetic)
+                continue
+        for place in np.arange(view.shape[1])[places]:
+            column = view[:, place]
+            out[place] = run_products(column[None, :], column[:, None], program, arithmetic)[0, 0]
+    return out.reshape(outputs)
 
 
 def norm(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepdims: bool = False) -> Any:
     """Return the Euclidean norm under a strategy: the square root of the dot product of x with itself.
 
-    Parameters, result and errors are those of `sum`. With FMA the squares are fused into the sum.
+    Parameters, result and errors are those of `sum`. With FMA the squares are fused into the sum. The sum of squares
+    and its root are rounded in the accumulator format.
+    """
+    chosen = as_strategy(strategy)
+    values, data = operand_of(x, "x", chosen)
+    output = chosen.arithmetic(data).output
+    chosen = _unrounded(chosen, data)
+    arithmetic = chosen.arithmetic(data)
+    # A library sums a temporary array of squares, which is dense whatever the strides of x.
+    sums = _sums_of_squares(np.positive(values), data, chosen, axis)
+    form, mode = arithmetic.accumulator.format, arithmetic.accumulator.mode
+    return _with_axes(stored(roots(sums, form), form, mode, output), values.ndim, axis, keepdims)[()]
+
+
+def prod(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepdims: bool = False) -> Any:
+    """Return the product of all terms under a strategy: the order's tree, with multiplications at its nodes.
+
+    Parameters
+    ----------
+    x : array_like of float
+        Any shape.
+    strategy : str or Strategy
+        Its order and the formats of its operands, accumulator and output count; accumulators start from 1.
+        ``numpy_prod`` gives the bits of `numpy.prod`.
+    axis, keepdims
+        As in `sum`.
+
+    Returns
+    -------
+    ndarray or scalar
+        As in `sum`.
+
+    Raises
+    ------
+    InputError
+        The strategy has FMA or compensation, which products of all terms do not have, or the data do not fit.
+    StrategyError, UnknownOrderError
+        As in `sum`.
+
+    Examples
+    --------
+    >>> import fpsim
+    >>> float(fpsim.prod([3.0, 1 / 3, 0.1], "serial")), float(fpsim.prod([3.0, 1 / 3, 0.1], "reverse"))
+    (0.10000000149011612, 0.10000000894069672)
     """
     chosen = as_strategy(strategy)
     values, data = operand_of(x, "x", chosen)
     arithmetic = chosen.arithmetic(data)
-    plain = _without_output(chosen)
-    # A library sums a temporary array of squares, which is dense whatever the strides of x.
-    view, kept, parts = _terms(np.positive(values), plain, axis, data)
-    squares = np.empty(view.shape[1], np.float64)
+    view, outputs, parts = _terms(values, chosen, axis, data, x)
+    out = np.empty(view.shape[1], storage(arithmetic.result_format))
     for part in parts:
-        program = _resolved(plain, part.order).program(view.shape[0], data=data)
-        for place in np.arange(view.shape[1])[_places(part.columns)]:
-            column = view[:, place]
-            squares[place] = run_products(column[None, :], column[:, None], program, plain.arithmetic(data))[0, 0]
-    wide = squares.reshape(kept)
-    form = arithmetic.accumulator.format
-    with np.errstate(all="ignore"):
-        roots = _sticky(np.sqrt(wide), wide, form, lambda q, x: x - q * q)
-    out = _stored(roots, form, arithmetic.accumulator.mode, arithmetic)
-    return _with_axes(out, values.ndim, axis, keepdims)[()]
+        program = _resolved(chosen, part.order).program(view.shape[0], data=data)
+        if any(a.fma or a.compensation is not None for a in program.arithmetics):
+            message = f"prod multiplies only: {chosen} has fused multiply-adds or compensation, which sums have"
+            raise InputError(message)
+        places = _places(part.columns)
+        out[places] = run_multiplied(view[:, places], program, arithmetic)
+    return _with_axes(out.reshape(outputs), values.ndim, axis, keepdims)[()]
 
 
 def cumsum(x: Any, /, strategy: str | Strategy | Order, *, axis: int | None = None) -> Any:
@@ -148,7 +287,7 @@ def cumsum(x: Any, /, strategy: str | Strategy | Order, *, axis: int | None = No
         raise InputError(message)
     moved = np.moveaxis(values, axes[0], 0)
     n = moved.shape[0]
-    program = _without_output(chosen).program(n, data=data)
+    program = _unrounded(chosen, data).program(n, data=data)
     if not program.visits_in_sequence:
         message = (
             f"cumsum needs an order that takes the terms in sequence (serial, chunks, split, pairwise): not {chosen}"
@@ -163,7 +302,7 @@ def cumsum(x: Any, /, strategy: str | Strategy | Order, *, axis: int | None = No
     out = np.empty(view.shape, np.float64)
     if out.size:
         run_scan(view, program, out)
-    result = _stored(out, arithmetic.accumulator.format, arithmetic.accumulator.mode, arithmetic)
+    result = stored(out, arithmetic.accumulator.format, arithmetic.accumulator.mode, arithmetic.output)
     return np.moveaxis(result.reshape(moved.shape), 0, axes[0])
 
 
@@ -320,36 +459,18 @@ def _check_summed_as_floats(x: Any, name: str, chosen: Strategy) -> None:
         raise UnknownOrderError(message)
 
 
-def _without_output(chosen: Strategy) -> Strategy:
-    return dataclasses.replace(chosen, settings=dataclasses.replace(chosen.settings, output=None))
+def _has_own_types(chosen: Strategy, data: Format) -> bool:
+    """Whether settings say in which format a sum over these numbers is accumulated, instead of a named rule."""
+    return chosen.settings.accumulator is not None or (chosen.settings.operands is not None and data != FLOAT64)
 
 
-def _sticky(results: _Array, values: _Array, form: Format, excess: Callable[[Fraction, Fraction], Fraction]) -> _Array:
-    """Make float64 results of one operation odd where they are inexact, so that they can be rounded to `form`.
-
-    `excess` of a result and its operand has the sign of the exact result minus the result. Up to 25 bits nothing needs
-    to be done: a quotient, product or root of such numbers is exact or far from the middle between two of them.
-    """
-    if form.precision <= 25 or form == FLOAT64:
-        return results
-    out = np.array(results)
-    for index, result in np.ndenumerate(results):
-        if not np.isfinite(result) or result == 0:
-            continue
-        rest = excess(Fraction(float(result)), Fraction(float(values[index])))
-        if rest and np.float64(result).view(np.int64) % 2 == 0:
-            out[index] = np.nextafter(result, np.inf if rest > 0 else -np.inf)
-    return out
-
-
-def _stored(wide: _Array, form: Format, mode: RoundingMode, arithmetic: Arithmetic) -> _Array:
-    """Return float64 results rounded to a format (and then to the output format), in its NumPy type."""
-    values = np.asarray(round_to(wide, form, mode=mode))
-    if arithmetic.output is not None:
-        form = arithmetic.output.format
-        values = np.asarray(round_to(values, form, mode=arithmetic.output.mode))
-    with np.errstate(over="ignore"):
-        return values.astype(storage(form))
+def _unrounded(chosen: Strategy, data: Format) -> Strategy:
+    """Return the strategy without rounding to an output format."""
+    settings = dataclasses.replace(chosen.settings, output=None)
+    own = Strategy(chosen.order, settings).arithmetic(data)
+    if own.output is not None:  # a rule's default, which only another output overrides
+        settings = dataclasses.replace(settings, output=own.accumulator)
+    return Strategy(chosen.order, settings)
 
 
 def _terms(
@@ -371,10 +492,12 @@ def _resolved(chosen: Strategy, order: Order) -> Strategy:
     return chosen if order is chosen.order else Strategy(order, chosen.settings)
 
 
-def _reduce(x: Any, chosen: Strategy, axis: Any, keepdims: bool) -> tuple[_Array, int, Arithmetic]:
-    values, data = operand_of(x, "x", chosen)
+def _reduce(
+    values: _Array, data: Format, chosen: Strategy, axis: Any, keepdims: bool, source: Any
+) -> tuple[_Array, int, Arithmetic]:
+    """Return the sums over axes, the number of terms of each, and the arithmetic; `source` is what the caller gave."""
     arithmetic = chosen.arithmetic(data)
-    view, outputs, parts = _terms(values, chosen, axis, data, x)
+    view, outputs, parts = _terms(values, chosen, axis, data, source)
     total = np.empty(view.shape[1], storage(arithmetic.result_format))
     for part in parts:
         program = _resolved(chosen, part.order).program(view.shape[0], data=data)

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from fpsim.arithmetic import Arithmetic, Settings
-from fpsim.formats import FLOAT32, Format
+from fpsim.arithmetic import Arithmetic, Rounding, Settings
+from fpsim.formats import FLOAT16, FLOAT32, Format
 from fpsim.strategies import Strategy
 
 Exact = tuple[int, int]  # m * 2**e
@@ -380,13 +380,23 @@ def _numpy_sum(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: in
 
     if order.chunk == 1:
         return fold(terms, arithmetic, "+0")
+    half = arithmetic.accumulator
+    as_numpy = half == Rounding(FLOAT16) and arithmetic.compensation is None and not arithmetic.ftz
+    if as_numpy:
+        arithmetic = dataclasses.replace(arithmetic, accumulator=Rounding(FLOAT32))
     parts: list[Term] = []
     row = order.row or len(terms)
     for first in range(0, len(terms), row):
         inner = terms[first : first + row]
         size = order.chunk or row
         parts += [block(inner[i : i + size]) for i in range(0, len(inner), size)]
-    return fold(parts, arithmetic, "+0")
+    if not as_numpy:
+        return fold(parts, arithmetic, "+0")
+    rounded = dataclasses.replace(arithmetic, output=half)
+    total = fold(parts[:1], rounded, "+0")
+    for part in parts[1:]:
+        total = fold([total, part], rounded, "first")
+    return total
 
 
 def _configured(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:

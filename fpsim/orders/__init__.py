@@ -25,7 +25,7 @@ from fpsim.orders.cuda import CudaReduce
 from fpsim.orders.eigen import EigenSum
 from fpsim.orders.explicit import Tree
 from fpsim.orders.numba_cuda import NumbaCudaReduce
-from fpsim.orders.numpy import NumpySum
+from fpsim.orders.numpy import NumpyProd, NumpySum
 from fpsim.orders.numpy_einsum import EinsumDot, EinsumSum
 from fpsim.orders.numpy_matmul import NumpyMatmul
 from fpsim.orders.openblas import OpenblasSdot
@@ -38,7 +38,8 @@ ORDERS: dict[str, type[Order]] = {
     order.name: order
     for order in (
         Serial, Pairwise, HalvingFold, Lanes, Chunks, SplitK, Split, Interleaved, Cascade, Grid, Reverse, Rotate,
-        Permute, Shuffle, Tree, NumpySum, NumpyMatmul, OpenblasSdot, EinsumSum, EinsumDot, TorchCpuSum, TorchCpuNorm,
+        Permute, Shuffle, Tree, NumpySum, NumpyProd, NumpyMatmul, OpenblasSdot, EinsumSum, EinsumDot, TorchCpuSum,
+        TorchCpuNorm,
         TorchCudaSum, CubSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, EigenSum,
         GlooRing, MpiRing, MpiRecursiveDoubling, MpiRabenseifner, NcclRing, NcclTree,
     )
@@ -47,7 +48,7 @@ ORDERS: dict[str, type[Order]] = {
 __all__ = [
     "ORDERS", "Cascade", "Chunks", "Configured", "CubSum", "CudaReduce", "EigenSum", "EinsumDot", "EinsumSum",
     "GlooRing", "Grid", "HalvingFold", "Interleaved", "Lanes", "MpiRabenseifner", "MpiRecursiveDoubling", "MpiRing",
-    "NcclRing", "NcclTree", "NumbaCudaReduce", "NumpyMatmul", "NumpySum", "OpenblasSdot", "Order", "Pairwise",
+    "NcclRing", "NcclTree", "NumbaCudaReduce", "NumpyMatmul", "NumpyProd", "NumpySum", "OpenblasSdot", "Order", "Pairwise",
     "Permute", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TorchCpuNorm", "TorchCpuSum", "TorchCudaSum", "Tree",
     "XlaCpuSum",
 ]  # fmt: skip

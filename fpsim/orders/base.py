@@ -93,6 +93,9 @@ class Order(ABC):
 
     #: The name in a strategy text.
     name: ClassVar[str]
+    #: Means, variances and norms are put together from passes over whole arrays, as NumPy does it: squares are rounded
+    #: before they are summed, the quotient by a count comes from float64, and is rounded only once if it is a scalar.
+    by_passes: ClassVar[bool] = False
 
     @abstractmethod
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
@@ -135,6 +138,11 @@ class Order(ABC):
         """
         del data
         return NO_SETTINGS
+
+    def for_mean(self, data: Format | None) -> tuple[Order, Settings]:
+        """Return the order and the default settings of the sum of a mean, where they differ from those of a sum."""
+        del data
+        return self, NO_SETTINGS
 
     def arguments(self) -> list[str]:
         """Return the arguments in the notation of a strategy text."""

@@ -1,18 +1,19 @@
 """The orders of NumPy's reductions.
 
-Sources: ``numpy/_core/src/umath/loops_utils.h.src`` (pairwise sum) and ``nditer_constr.c`` (buffering), NumPy 2.3 to
-2.5. The result does not depend on the SIMD level, the alignment or the stride, but on which axis is the inner loop.
+Sources: ``numpy/_core/src/umath/loops_utils.h.src`` (pairwise sum), ``loops.c.src`` (float16) and ``nditer_constr.c``
+(buffering), ``numpy/_core/_methods.py`` (means), NumPy 2.3 to 2.5. The result does not depend on the SIMD level, the
+alignment or the stride, but on which axis is the inner loop.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Final
 
 from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
 from fpsim.errors import StrategyError, UnknownOrderError
-from fpsim.formats import FLOAT32, FLOAT64, Format
+from fpsim.formats import FLOAT16, FLOAT32, FLOAT64, Format
 from fpsim.orders.base import Order, Part, Reduction
 from fpsim.orders.combinators import Lanes, Pairwise, blocks
 from fpsim.programs import Builder, Items, Segment, count_items, joined, split_items
@@ -20,6 +21,7 @@ from fpsim.programs import Builder, Items, Segment, count_items, joined, split_i
 _BLOCK = 128
 _BUFFER = 8192
 _EIGHT_LANES = Lanes(8, combine=Pairwise(), tail="after")
+_ACCUMULATORS: Final = {form: Settings(accumulator=Rounding(form)) for form in (FLOAT16, FLOAT64)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,54 +29,117 @@ class NumpySum(Order):
     """``np.sum``: pairwise by halves rounded down to multiples of 8, over blocks of at most 128 terms in 8 lanes.
 
     With `chunk`, the inner loop sees that many terms at a time, and the results are added serially, from +0. With
-    `row`, chunks are cut from rows of that many terms, the last one of a row shorter.
+    `row`, chunks are cut from rows of that many terms, the last one of a row shorter. In float16 the inner loop
+    computes in float32, and what it has added to is rounded to float16 after each chunk.
     """
 
     chunk: int = 0
     row: int = 0
     name: ClassVar[str] = "numpy_sum"
+    by_passes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for field, value in (("chunk", self.chunk), ("row", self.row)):
             if value < 0:
-                message = f"numpy_sum: {field} must be a whole number of at least 0, not {value}"
+                message = f"{self.name}: {field} must be a whole number of at least 0, not {value}"
                 raise StrategyError(message)
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
         if self.chunk == 1:
             return builder.fold(items, arithmetic, start="+0")
+        if _is_half(arithmetic):
+            inner = replace(arithmetic, accumulator=Rounding(FLOAT32))
+            rounded = replace(inner, output=arithmetic.accumulator)
+            total: list[Segment] = []
+            for part in self._chunks(items):
+                term = _pairwise(builder, part, inner, {})
+                total = [builder.fold([*total, term], rounded, start="first" if total else "+0")]
+            return total[0]
         n = count_items(items)
         row = self.row or n
-        inner = _Inner()
-        parts: Items = ()
-        whole, rest = split_items(items, n - n % row)
         size = self.chunk or row
         if row % size == 0 or row >= n:
-            parts = blocks(builder, items, arithmetic, size, inner)
+            parts: Items = blocks(builder, items, arithmetic, size, _Inner())
         else:
             every: list[Segment] = []
-            for part in (*_rows(whole, row), *([rest] if rest else [])):
-                every += blocks(builder, part, arithmetic, size, inner)
+            for part in self._parts(items):
+                every += blocks(builder, part, arithmetic, size, _Inner())
             parts = joined(every)
         return builder.fold(parts, arithmetic, start="+0")
+
+    def _parts(self, items: Items) -> Iterator[Items]:
+        """Return the rows that chunks are cut from."""
+        return _cut(items, self.row or count_items(items))
+
+    def _chunks(self, items: Items) -> Iterator[Items]:
+        for part in self._parts(items):
+            yield from _cut(part, self.chunk or count_items(part))
 
     def layout(self, case: Reduction) -> tuple[tuple[int, ...], list[Part]]:
         if self.chunk:
             return case.axes, [Part(self)]
         axes, rule = sum_layout(case)
-        return axes, [Part(rule)]
+        return axes, [Part(type(self)(rule.chunk, rule.row))]
 
     def defaults(self, data: Format | None) -> Settings:
         if data is None or data == FLOAT32:
             return NO_SETTINGS
-        if data == FLOAT64:
-            return Settings(accumulator=Rounding(FLOAT64))
-        message = f"np.sum over {data} rounds to it after every inner loop, which is not modelled; sum it as float32"
+        if data in _ACCUMULATORS:
+            return _ACCUMULATORS[data]
+        message = f"{self.name} is not known for {data}: it is for float16, float32 and float64"
         raise UnknownOrderError(message)
+
+    def for_mean(self, data: Format | None) -> tuple[Order, Settings]:
+        if data == FLOAT16 and type(self) is NumpySum:
+            return _CastSum(self.chunk, self.row), Settings(accumulator=Rounding(FLOAT32), output=Rounding(FLOAT16))
+        return self, NO_SETTINGS
 
     def arguments(self) -> list[str]:
         return [f"{name}={value}" for name, value in (("chunk", self.chunk), ("row", self.row)) if value]
+
+
+@dataclass(frozen=True, slots=True)
+class _CastSum(NumpySum):
+    """``np.sum(x, dtype=...)`` of another type than x has: the iterator converts a buffer of terms at a time."""
+
+    def layout(self, case: Reduction) -> tuple[tuple[int, ...], list[Part]]:
+        return NumpySum.layout(self, replace(case, buffered=True))
+
+
+@dataclass(frozen=True, slots=True)
+class NumpyProd(NumpySum):
+    """``np.prod``: serial, in the order in which NumPy walks the array; for use with `fpsim.prod`.
+
+    In float16 the inner loop computes in float32, and the product is rounded to float16 after each `chunk` of terms
+    that it gets. In other types it does not matter how the terms are handed to it.
+    """
+
+    name: ClassVar[str] = "numpy_prod"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        if self.chunk == 1 or not _is_half(arithmetic):
+            return builder.fold(items, arithmetic)
+        rounded = replace(arithmetic, accumulator=Rounding(FLOAT32), output=arithmetic.accumulator)
+        total: list[Segment] = []
+        for part in self._chunks(items):
+            total = [builder.fold([*total, *part], rounded)]
+        return total[0]
+
+
+def _is_half(arithmetic: Arithmetic) -> bool:
+    """Whether this is the arithmetic of NumPy's float16."""
+    return arithmetic.accumulator == Rounding(FLOAT16) and not arithmetic.ftz and arithmetic.compensation is None
+
+
+def _cut(items: Items, size: int) -> Iterator[Items]:
+    """Return runs of `size` neighbouring terms, the last one shorter."""
+    n = count_items(items)
+    whole, rest = split_items(items, n - n % size)
+    yield from _rows(whole, size)
+    if rest:
+        yield rest
 
 
 def _rows(items: Items, size: int) -> Iterator[Items]:
@@ -126,7 +191,7 @@ def _pairwise(
 
 
 def sum_layout(case: Reduction, /) -> tuple[tuple[int, ...], NumpySum]:
-    """Return how ``np.sum`` walks an array of float32 or float64.
+    """Return how ``np.sum`` walks an array of float16, float32 or float64.
 
     Parameters
     ----------
