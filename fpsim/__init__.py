@@ -16,7 +16,10 @@ if TYPE_CHECKING:
         matmul as matmul,
         mean as mean,
         norm as norm,
+        prod as prod,
+        std as std,
         sum as sum,
+        var as var,
     )
     from fpsim.errors import (
         FileError as FileError,
@@ -54,7 +57,10 @@ _HOME = {
     "matmul": "emulation",
     "mean": "emulation",
     "norm": "emulation",
+    "prod": "emulation",
+    "std": "emulation",
     "sum": "emulation",
+    "var": "emulation",
     "Law": "laws",
     "law": "laws",
     "Prediction": "prediction",
