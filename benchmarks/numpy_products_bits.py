@@ -1,14 +1,15 @@
 """Compare NumPy's float32 products with the rule `numpy_matmul`, bit for bit, on many random operands.
 
-Usage: python benchmarks/numpy_products_bits.py [products of each kind, default 10000] [seed, default 0] [kinds, all]
+Usage: python benchmarks/numpy_products_bits.py [--count 10000] [--seed 0] [--kinds matvec,...] [--threads 1,2]
 
 Runs the kernels of both cores that the rule knows, each in a process of its own (``OPENBLAS_CORETYPE``), on one and on
 two threads, and counts the products with equal bits, with other bits, and those of which the rule says that it does
-not know them. Needs a NumPy with OpenBLAS, and threadpoolctl.
+not know them. Needs a NumPy with OpenBLAS, threadpoolctl, and a processor with AVX-512.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -59,8 +60,8 @@ def shapes(rng: np.random.Generator, kind: str) -> tuple[int, int, int]:
     large = rng.random() < 0.2
     if kind in ("matvec", "vecmat"):
         if large:
-            k = int(np.exp(rng.uniform(np.log(2), np.log(100_000))))
-            outputs = -(-460_800 // k) + int(rng.integers(-4, 200))
+            k = int(np.exp(rng.uniform(np.log(2), np.log(250_000))))
+            outputs = max(2, -(-460_800 // k) + int(rng.integers(-4, int(rng.choice([5, 200])))))
         else:
             k = size(rng, 6000)
             outputs = size(rng, max(2, min(20_000, 400_000 // k)))
@@ -113,46 +114,52 @@ def compare(tally: Counter[str], a: Float32, b: Float32, strategy: str) -> None:
               f"the first at {where[0].tolist()}, the last at {where[-1].tolist()}", flush=True)  # fmt: skip
 
 
-def run(core: str, count: int, seed: int, kinds: list[str]) -> int:
+def run(core: str, asked: argparse.Namespace) -> int:
     """Compare on the kernels that this process runs, and print a line for each kind and number of threads."""
     (blas,) = [pool for pool in threadpoolctl.threadpool_info() if pool["internal_api"] == "openblas"]
-    assert blas["architecture"].lower() == core
     version = ".".join(blas["version"].split(".")[:3])
+    if blas["architecture"].lower() != core:
+        print(f"{core}: NumPy runs the kernels of {blas['architecture']} here")
+        return 1
     wrong = 0
-    for threads in (1, 2):
+    for threads in asked.threads:
         strategy = f'numpy_matmul(core={core}, threads={threads}, version="{version}")'
-        with threadpoolctl.threadpool_limits(threads):
-            for kind in kinds:
-                rng = np.random.default_rng([seed, threads, _KINDS.index(kind)])
-                tally: Counter[str] = Counter()
-                drawn = set()
-                start = time.perf_counter()
-                while sum(tally[name] for name in ("equal", "unknown", "different")) < count:
+        for kind in asked.kinds:
+            rng = np.random.default_rng([asked.seed, threads, _KINDS.index(kind)])
+            tally: Counter[str] = Counter()
+            drawn = set()
+            start = time.perf_counter()
+            with threadpoolctl.threadpool_limits(threads):
+                while sum(tally[name] for name in ("equal", "unknown", "different")) < asked.count:
                     for a, b in operands(rng, kind):
                         drawn.add((a.shape, b.shape))
                         compare(tally, a, b, strategy)
-                wrong += tally["different"]
-                print(f"{core:9} {version} {threads} {kind:11} {len(drawn):6} shapes {tally['equal']:7} equal "
-                      f"{tally['unknown']:6} unknown {tally['different']:6} different "
-                      f"{time.perf_counter() - start:6.0f} s", flush=True)  # fmt: skip
-                for name in sorted(tally):
-                    if name.startswith("unknown:"):
-                        print(f"    {tally[name]:6} {name}")
+            wrong += tally["different"]
+            print(f"{core:9} {version} {threads} {kind:11} {len(drawn):6} shapes {tally['equal']:7} equal "
+                  f"{tally['unknown']:6} unknown {tally['different']:6} different "
+                  f"{time.perf_counter() - start:6.0f} s", flush=True)  # fmt: skip
+            for name in sorted(tally):
+                if name.startswith("unknown:"):
+                    print(f"    {tally[name]:6} {name}")
     return int(wrong > 0)
 
 
 def main() -> int:
     """Compare on each core that runs here."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
-    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    kinds = sys.argv[3].split(",") if len(sys.argv) > 3 else list(_KINDS)
-    core = os.environ.get("FPSIM_BLAS_CORE")
-    if core:
-        return run(core, count, seed, kinds)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(_KINDS))
+    parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
+    parser.add_argument("--core", choices=_CORES, help="one core, in this process")
+    asked = parser.parse_args()
+    if asked.core:
+        return run(asked.core, asked)
     status = 0
     for core, name in _CORES.items():
-        environment = {**os.environ, "OPENBLAS_CORETYPE": name, "FPSIM_BLAS_CORE": core}
-        status |= subprocess.run([sys.executable, *sys.argv], env=environment, check=False).returncode
+        environment = {**os.environ, "OPENBLAS_CORETYPE": name}
+        command = [sys.executable, *sys.argv, "--core", core]
+        status |= subprocess.run(command, env=environment, check=False).returncode
     return status
 
 

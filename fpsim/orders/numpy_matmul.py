@@ -88,8 +88,11 @@ class NumpyMatmul(Order):
             message = "numpy_matmul: products with operands that are not contiguous are not modelled"
             raise UnknownOrderError(message)
         terms_together = matrix == ("F" if shape.m == 1 else "C")
-        rule = rows_by_vector if terms_together else columns_by_vector
-        outputs = rule(max(shape.m, shape.n), shape.k, core=self.core, threads=self.threads)
+        count = max(shape.m, shape.n)
+        if terms_together:
+            outputs = rows_by_vector(count, shape.k, core=self.core, version=self.version, threads=self.threads)
+        else:
+            outputs = columns_by_vector(count, shape.k, core=self.core, threads=self.threads)
         if shape.m == 1:
             return [Part(order, columns=places) for order, places in outputs]
         return [Part(order, places) for order, places in outputs]
@@ -106,9 +109,6 @@ def _small(shape: Product) -> list[Part]:
     m, n, k = shape.m, shape.n, shape.k
     serial = Configured(Serial(), _FMA)
     if shape.left == "F":
-        if shape.right == "F" and k < 4:
-            message = "numpy_matmul: products of two transposed matrices of fewer than 4 terms are not modelled"
-            raise UnknownOrderError(message)
         return [Part(serial)]
     first = n - n % 16 if shape.right == "C" else 0
     if shape.right == "C" and not (1 <= n % 16 <= 8 and k >= 32):

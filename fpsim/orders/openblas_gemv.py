@@ -2,7 +2,7 @@
 
 Sources: OpenBLAS ``interface/gemv.c``, ``driver/level2/gemv_thread.c``, and in ``kernel/x86_64`` ``sgemv_t_4.c`` and
 ``sgemv_n_4.c`` with the kernels that they include for HASWELL and SKYLAKEX. Checked bit for bit against NumPy 2.4 with
-OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34, which agree, on 1 and 2 threads.
+OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 and 2 threads.
 
 The compilers fuse a product with an addition of the same C expression in the SKYLAKEX kernels, ``a*b + c*d`` to
 ``fma(a, b, c*d)``, and do not in the HASWELL kernels (`contracted` below).
@@ -13,11 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from fpsim.arithmetic import Arithmetic, Settings
 from fpsim.orders.base import Configured, Order
-from fpsim.orders.combinators import SERIAL, Chunks, Lanes, Pairwise, Reverse, blocks
+from fpsim.orders.combinators import SERIAL, Chunks, HalvingFold, Lanes, Pairwise, Reverse, Scattered, blocks
 from fpsim.orders.explicit import Tree
-from fpsim.programs import Builder, Items, Segment, count_items, split_items
+from fpsim.programs import Builder, Items, Segment, count_items, joined, split_items
 
 _BLOCK = 4096  # terms of sgemv_t, outputs of sgemv_n, that are computed in one go
 _THREADED = 460_800  # elements of the matrix from which threads share the work
@@ -25,32 +27,23 @@ _FMA = Settings(fma=True, start="+0")
 _ROUNDED = Settings(fma=False, start="+0")
 _SERIAL = Configured(SERIAL, _FMA)
 _ADDED = Configured(SERIAL, _ROUNDED)
+_PAIRWISE = Configured(Pairwise(), _ROUNDED)
 _SECOND_FIRST = Configured(Tree("1 0 2"), _FMA)
+#: Versions whose compiler (GCC, not Clang) also fuses products and additions that are written as intrinsics.
+_FUSED_INTRINSICS = ("0.3.34",)
 #: SKYLAKEX: most outputs that the kernels for few terms take, and most terms of those for rows and for columns.
 _FEW_OUTPUTS, _FEW_IN_ROWS, _FEW_IN_COLUMNS = 16_384, 8, 48
-#: The orders of these kernels for rows of 2 to 8 terms: the rows are taken in groups of so many, then of so many.
-_FEW: dict[int, tuple[tuple[int, Order], ...]] = {
-    2: ((16, _SERIAL), (1, _ADDED)),
-    3: ((8, _SERIAL), (4, _SECOND_FIRST), (2, _ADDED), (1, _SECOND_FIRST)),
-    4: ((2, Configured(Pairwise(), _ROUNDED)), (1, _ADDED)),
-    5: ((4, _SERIAL), (1, _ADDED)),
-    6: ((8, _SERIAL), (4, Configured(Tree("(0 (1 2)) (3 (4 5))"), _ROUNDED)), (1, _ADDED)),
-    7: ((8, _SERIAL), (4, Configured(Tree("((0 1) (4 5)) ((2 3) 6)"), _ROUNDED)), (1, _ADDED)),
-    8: (
-        (4, Configured(Pairwise(), _ROUNDED)),
-        (2, Configured(Tree("((0 1) (4 5)) ((2 3) (6 7))"), _ROUNDED)),
-        (1, Configured(Tree("(0 4) (1 5) (2 6) (3 7)"), _ROUNDED)),
-    ),
-}
-
 Outputs = list[tuple[Order, range]]
 
 
-def rows_by_vector(rows: int, terms: int, *, core: str, threads: int) -> Outputs:
+def rows_by_vector(rows: int, terms: int, *, core: str, version: str, threads: int) -> Outputs:
     """Return which order computes which outputs where the terms of a row lie side by side (``sgemv_t``)."""
     out: Outputs = []
     for part in _shares(rows, terms, threads):
-        out += _few_terms(part, terms) if _is_few(part, terms, core, _FEW_IN_ROWS) else _rows(part, core)
+        if _is_few(part, terms, core, _FEW_IN_ROWS):
+            out += _few_terms(part, terms, version)
+        else:
+            out += _rows(part, core)
     return [(order, places) for order, places in out if places]
 
 
@@ -87,9 +80,24 @@ def _is_few(part: range, terms: int, core: str, most: int) -> bool:
     return core == "skylakex" and len(part) <= _FEW_OUTPUTS and terms <= most
 
 
-def _few_terms(part: range, terms: int) -> Outputs:
+def _few_terms(part: range, terms: int, version: str) -> Outputs:
+    """SKYLAKEX has a kernel for rows of 2, of 3, ... of 8 terms; each takes groups of so many rows, then of so many."""
+    fused = version in _FUSED_INTRINSICS
+    kernels: dict[int, tuple[tuple[int, Order], ...]] = {
+        2: ((16, _SERIAL), (1, _ADDED)),
+        3: ((8, _SERIAL), (4, _SECOND_FIRST), (2, _ADDED), (1, _SECOND_FIRST)),
+        4: ((2, _PAIRWISE), (1, _ADDED)),
+        5: ((4, _SERIAL), (1, _ADDED)),
+        6: ((8, _SERIAL), (4, _Quarters(((0,), (3,), (1, 2), (4, 5)), fused)), (1, _ADDED)),
+        7: ((8, _SERIAL), (4, _Quarters(((0, 1), (2, 3), (4, 5), (6,)), fused)), (1, _ADDED)),
+        8: (
+            (4, _PAIRWISE),
+            (2, Configured(Tree("((0 1) (4 5)) ((2 3) (6 7))"), _ROUNDED)),
+            (1, Configured(Tree("(0 4) (1 5) (2 6) (3 7)"), _ROUNDED)),
+        ),
+    }
     out: Outputs = []
-    for group, order in _FEW[terms]:
+    for group, order in kernels[terms]:
         size = len(part) // group * group
         out.append((order, part[:size]))
         part = part[size:]
@@ -120,6 +128,23 @@ def _columns(part: range, terms: int, columns: int, core: str) -> Outputs:
     if columns == len(tail):
         return [*out, (_Narrow(contracted), tail)]
     return [*out, (_SERIAL if contracted else _ADDED, tail)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Quarters(Order):
+    """Four sums of one or two terms, the last two added to the first two; `fused`: the first term of two is."""
+
+    terms: tuple[tuple[int, ...], ...]
+    fused: bool
+    name: ClassVar[str] = "sgemv_t_quarters"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        rounded = replace(arithmetic, fma=False, start="+0")
+        own = replace(rounded, fma=self.fused)
+        places = Scattered(items)
+        sums = [builder.fold(places.pick(np.array(some[::-1])), own) for some in self.terms]
+        return builder.fold([HalvingFold().build(builder, joined(sums), rounded)], rounded)
 
 
 @dataclass(frozen=True, slots=True)
