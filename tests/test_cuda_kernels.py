@@ -17,8 +17,11 @@ from fpsim.devices.base import Implementation
 from fpsim.errors import MissingExtraError, UnknownOrderError
 
 CASES = [
-    *((name, product) for name in kernels.REDUCTIONS for product in ("sum", "fused", "separate")),
-    *((name, product) for name in kernels.PRODUCTS for product in ("fused", "separate")),
+    (name, product, form)
+    for name in (*kernels.REDUCTIONS, *kernels.PRODUCTS)
+    for product in ("sum", "fused", "separate")
+    for form in ("float32", "float64")
+    if (name, product) not in {(name, "sum") for name in kernels.PRODUCTS}
 ]
 BROKEN = numba_cuda._numbers(np.__version__) >= (2, 5)
 #: Instructions on floating-point numbers that may round.
@@ -33,49 +36,51 @@ def instructions(ptx: str) -> Counter[str]:
     return Counter(re.findall(r"^\s*(?:@!?%p\d+\s+)?([a-z][\w.:]*)\s[^;]*;", ptx, re.MULTILINE))
 
 
-@pytest.mark.parametrize(("name", "product"), CASES)
+@pytest.mark.parametrize(("name", "product", "form"), CASES)
 @needs_numba_cuda
-def test_the_kernel_rounds_as_its_order_demands(name: str, product: Any) -> None:
+def test_the_kernel_rounds_as_its_order_demands(name: str, product: Any, form: str) -> None:
     cuda = kernels.numba_cuda()
-    ptx, _ = cuda.compile_ptx(kernels.source(name, product), kernels.signature(name), cc=(9, 0))
-    found = instructions(ptx)
+    ptx, _ = cuda.compile_ptx(kernels.source(name, product, form), kernels.signature(name, form), cc=(9, 0))
+    found, t = instructions(ptx), "f64" if form == "float64" else "f32"
     rounding = {name: count for name, count in found.items() if ROUNDING.match(name)}
-    assert ".ftz" not in ptx
-    assert ".approx" not in ptx
+    assert not re.search(r"\.ftz|\.approx|\." + ("f32" if t == "f64" else "f64"), ptx)
 
     # The compiler copies loops; each copy reads its terms once.
-    where = "ld.shared.f32" if name == "matmul_tiled" else "ld.global.f32"
-    terms = found[where] + 4 * found["ld.global.v4.f32"]
+    where = "shared" if name == "matmul_tiled" else "global"
+    terms = found[f"ld.{where}.{t}"] + 4 * found[f"ld.global.v4.{t}"] + 2 * found[f"ld.global.v2.{t}"]
     assert terms > 0
-    added = combining(name, found)
+    added = combining(name, found, t)
+    together = {f"add.{t}": added} if added else {}
     if product == "sum":
-        assert rounding == {"add.f32": terms + added}
+        assert rounding == {f"add.{t}": terms + added}
     elif product == "fused":
-        assert rounding == {"fma.rn.f32": terms / 2} | ({"add.f32": added} if added else {})
+        assert rounding == {f"fma.rn.{t}": terms / 2} | together
     else:
         # Only with the suffix .rn does the assembler leave a product and its addition apart.
-        assert rounding == {"mul.rn.f32": terms / 2, "add.rn.f32": terms / 2} | ({"add.f32": added} if added else {})
+        assert rounding == {f"mul.rn.{t}": terms / 2, f"add.rn.{t}": terms / 2} | together
 
 
-def combining(name: str, found: Counter[str]) -> int:
+def combining(name: str, found: Counter[str], t: str) -> int:
     """Return how many additions combine the threads of a block, from how values reach other threads."""
     parts = kernels.REDUCTIONS.get(name)
-    shuffles = {place: found[f"shfl.sync.{place}.b32"] for place in ("down", "bfly", "up", "idx")}
-    assert (found["ld.global.v4.f32"] > 0) == (parts is not None and parts.collect == "float4")
-    assert (found["atom.global.add.f32"] > 0) == (name == "atomic")
+    halves = 2 if t == "f64" else 1  # a float64 is shuffled in halves
+    shuffles = {place: found[f"shfl.sync.{place}.b32"] // halves for place in ("down", "bfly", "up", "idx")}
+    wide = "v2.f64" if t == "f64" else "v4.f32"
+    assert (found[f"ld.global.{wide}"] > 0) == (parts is not None and parts.collect == "float4")
+    assert (found[f"atom.global.add.{t}"] > 0) == (name == "atomic")
     if parts is None or parts.combine == "none":
         assert not any(shuffles.values())
         return 0
     if parts.combine == "fold":
         assert not any(shuffles.values())
-        steps = found["st.shared.f32"] - 1  # after the first, each stores a sum
+        steps = found[f"st.shared.{t}"] - 1  # after the first, each stores a sum
         assert steps in (1, parts.block.bit_length() - 1)
         return steps + (3 if parts.collect == "float4" else 0)
     direction = "down" if parts.combine == "down" else "bfly"
     assert [place for place, count in shuffles.items() if count] == [direction]
     if direction == "down":
         return shuffles["down"]
-    return shuffles["bfly"] + found["ld.shared.f32"] - 1  # the first warp's sum is not added to anything
+    return shuffles["bfly"] + found[f"ld.shared.{t}"] - 1  # the first warp's sum is not added to anything
 
 
 @needs_numba_cuda
@@ -96,30 +101,37 @@ def shapes_of(operation: str, n: int) -> list[tuple[int, ...]]:
     return [(3, n), (n, 2)] if operation == "matmul" else [(n,)] * (1 if operation == "sum" else 2)
 
 
-def test_every_kernel_states_an_order_for_every_size() -> None:
+@pytest.mark.parametrize("form", ["float32", "float64"])
+def test_every_kernel_states_an_order_for_every_size(form: str) -> None:
     rng = np.random.default_rng(0)
     for one in numba_cuda.implementations():
+        if one.name == "numba.cuda.reduce" and form == "float64":
+            continue
         for operation, routine in one.routines.items():
             for n in (1, 2, 255, 256, 257, 5000):
-                operands = [rng.normal(size=shape).astype(np.float32) for shape in shapes_of(operation, n)]
+                operands = [rng.normal(size=shape).astype(form) for shape in shapes_of(operation, n)]
                 if "atomic" in one.name and n > kernels.BLOCK:
                     with pytest.raises(UnknownOrderError, match="arrive in any order"):
                         routine.strategy(*operands)
                     assert not routine.reproducible
                     continue
-                result = getattr(fpsim, operation)(*operands, routine.strategy(*operands))
-                exact = np.sum(operands[0], dtype=np.float64) if operation == "sum" else np.matmul(*operands)
-                assert np.allclose(result, exact, rtol=1e-3, atol=1e-3)
-                assert ("+fma" in str(routine.strategy(*operands))) == (
-                    operation != "sum" and not one.name.endswith(".separate")
-                )
+                text = str(routine.strategy(*operands))
+                result = getattr(fpsim, operation)(*operands, text)
+                wide = [x.astype(np.longdouble) for x in operands]
+                exact = np.sum(wide[0]) if operation == "sum" else np.matmul(*wide)
+                assert result.dtype == form
+                assert np.max(np.abs(result - exact)) < 1e3 * np.finfo(form).eps * np.sqrt(n)
+                assert ("+fma" in text) == (operation != "sum" and not one.name.endswith(".separate"))
 
 
 def test_other_types_are_unknown() -> None:
     for one in numba_cuda.implementations():
         for operation, routine in one.routines.items():
-            with pytest.raises(UnknownOrderError, match="take float32, not float64"):
-                routine.strategy(*[np.ones((2, 2))] * (1 if operation == "sum" else 2))
+            operands = [np.ones((2, 2), np.float16)] * (1 if operation == "sum" else 2)
+            with pytest.raises(UnknownOrderError, match="take float32 and float64, not float16"):
+                routine.strategy(*operands)
+    with pytest.raises(UnknownOrderError, match="not known for operands in float64"):
+        fpsim.sum(np.ones(3), named("numba.cuda.reduce").routines["sum"].strategy(np.ones(3)))
 
 
 def test_why_the_kernels_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:

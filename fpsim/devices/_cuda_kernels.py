@@ -1,8 +1,8 @@
 """CUDA kernels that each realise one summation order, compiled by Numba.
 
 A reduction kernel is put together from three device functions: a thread collects its terms, a block combines its
-threads, and what the block has is stored. Literals that meet float32 are float32: Numba would compute with a Python
-float in float64.
+threads, and what the block has is stored. The zero that an accumulator starts from has the type of the terms: from a
+Python float Numba would compute in float64.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import numpy as np
 Product = Literal["sum", "fused", "separate"]
 
 GRID, BLOCK, TILE, ITEMS = 64, 256, 16, 4
-_ZERO = np.float32(0)
 _WARP, _EVERY_LANE = 32, 0xFFFFFFFF
 
 
@@ -87,33 +86,44 @@ def numba_cuda() -> Any:
 
 
 @functools.cache
-def source(kernel: str, product: Product, /) -> Callable[..., Any]:
-    """Return the Python function of a kernel, to be compiled by ``numba.cuda`` without any fast-math option."""
+def source(kernel: str, product: Product, form: str = "float32", /) -> Callable[..., Any]:
+    """Return the Python function of a kernel, to be compiled by ``numba.cuda`` without any fast-math option.
+
+    `form` is float32 or float64: the type of the terms and of the sums.
+    """
     if kernel in PRODUCTS:
-        return _PRODUCT_KERNELS[kernel](_step("contracted" if product == "fused" else product))
-    return _reduction(REDUCTIONS[kernel], _step(product))
+        return _PRODUCT_KERNELS[kernel](_step("contracted" if product == "fused" else product, form), form)
+    return _reduction(REDUCTIONS[kernel], _step(product, form), form)
 
 
-def signature(kernel: str, /) -> tuple[Any, ...]:
+def signature(kernel: str, form: str = "float32", /) -> tuple[Any, ...]:
     """Return the types of a kernel's arguments: x, y, out, or A, B, C."""
     types = import_module("numba.types")
-    return (types.Array(types.float32, 2 if kernel in PRODUCTS else 1, "C"),) * 3
+    return (types.Array(_type(form), 2 if kernel in PRODUCTS else 1, "C"),) * 3
 
 
 @functools.cache
-def compiled(kernel: str, product: Product, /) -> Any:
+def compiled(kernel: str, product: Product, form: str = "float32", /) -> Any:
     """Return the kernel, ready to be launched."""
-    return numba_cuda().jit(source(kernel, product))
+    return numba_cuda().jit(source(kernel, product, form))
 
 
 def _device(function: Callable[..., Any]) -> Any:
     return numba_cuda().jit(device=True, inline="always")(function)
 
 
-def _step(product: str) -> Any:
+def _type(form: str) -> Any:
+    return getattr(import_module("numba"), form)
+
+
+def _zero(form: str) -> Any:
+    return np.dtype(form).type(0)
+
+
+def _step(product: str, form: str) -> Any:
     """Return the function that takes two factors into an accumulator."""
-    cuda = numba_cuda()
-    libdevice = cuda.libdevice
+    cuda, letter = numba_cuda(), "d" if form == "float64" else "f"
+    add, multiply = (getattr(cuda.libdevice, f"{letter}{name}_rn") for name in ("add", "mul"))
 
     def alone(accumulator: Any, a: Any, b: Any) -> Any:  # noqa: ARG001
         return accumulator + a
@@ -125,15 +135,15 @@ def _step(product: str) -> Any:
         return accumulator + a * b
 
     def separate(accumulator: Any, a: Any, b: Any) -> Any:
-        return libdevice.fadd_rn(accumulator, libdevice.fmul_rn(a, b))
+        return add(accumulator, multiply(a, b))
 
     steps = {"sum": alone, "fused": fused, "contracted": contracted, "separate": separate}
     return _device(steps[product])
 
 
-def _reduction(parts: Reduction, step: Any) -> Callable[..., Any]:
-    collect = _COLLECT[parts.collect](step)
-    combine = _COMBINE[parts.combine](parts.block)
+def _reduction(parts: Reduction, step: Any, form: str) -> Callable[..., Any]:
+    collect = _COLLECT[parts.collect](step, form)
+    combine = _COMBINE[parts.combine](parts.block, form)
     store = _STORE[parts.store]()
     cuda = numba_cuda()
 
@@ -148,11 +158,11 @@ def _reduction(parts: Reduction, step: Any) -> Callable[..., Any]:
 # --- what a thread collects -----------------------------------------------------------------------------------------
 
 
-def _grid_stride(step: Any) -> Any:
-    cuda = numba_cuda()
+def _grid_stride(step: Any, form: str) -> Any:
+    cuda, zero = numba_cuda(), _zero(form)
 
     def collect(x: Any, y: Any) -> Any:
-        accumulator = _ZERO
+        accumulator = zero
         for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
             accumulator = step(accumulator, x[i], y[i])
         return accumulator
@@ -160,11 +170,11 @@ def _grid_stride(step: Any) -> Any:
     return _device(collect)
 
 
-def _tile(step: Any) -> Any:
-    cuda = numba_cuda()
+def _tile(step: Any, form: str) -> Any:
+    cuda, zero = numba_cuda(), _zero(form)
 
     def collect(x: Any, y: Any) -> Any:
-        accumulator = _ZERO
+        accumulator = zero
         first = cuda.blockIdx.x * cuda.blockDim.x * ITEMS + cuda.threadIdx.x
         for item in range(ITEMS):
             i = first + item * cuda.blockDim.x
@@ -175,11 +185,11 @@ def _tile(step: Any) -> Any:
     return _device(collect)
 
 
-def _float4(step: Any) -> Any:
-    cuda, load = numba_cuda(), _vector_load()
+def _float4(step: Any, form: str) -> Any:
+    cuda, zero, load = numba_cuda(), _zero(form), _vector_load(form)
 
     def collect(x: Any, y: Any) -> Any:
-        s0, s1, s2, s3 = _ZERO, _ZERO, _ZERO, _ZERO
+        s0, s1, s2, s3 = zero, zero, zero, zero
         thread, threads = cuda.grid(1), cuda.gridsize(1)
         whole = x.size // 4
         for i in range(thread, whole, threads):
@@ -201,17 +211,17 @@ def _float4(step: Any) -> Any:
     return _device(collect)
 
 
-def _vector_load() -> Any:
+def _vector_load(form: str) -> Any:
     """Return the function that reads the four neighbours 4i, ..., 4i + 3 of an array at a multiple of 16 bytes."""
     ir, types = import_module("llvmlite.ir"), import_module("numba.types")
     gep_inbounds = import_module("numba.core.cgutils").gep_inbounds
 
     def load(context: Any, array: Any, index: Any) -> Any:
         del context
-        result = types.UniTuple(types.float32, 4)
+        result = types.UniTuple(_type(form), 4)
 
         def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            vector = ir.VectorType(ir.FloatType(), 4)
+            vector = ir.VectorType(ir.DoubleType() if form == "float64" else ir.FloatType(), 4)
             data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
             pointer = builder.bitcast(data, vector.as_pointer())
             value = builder.load(gep_inbounds(builder, pointer, arguments[1]))
@@ -230,8 +240,8 @@ _COLLECT = {"grid_stride": _grid_stride, "float4": _float4, "tile": _tile}
 # --- how the threads of a block are added ---------------------------------------------------------------------------
 
 
-def _none(block: int) -> Any:
-    del block
+def _none(block: int, form: str) -> Any:
+    del block, form
 
     def combine(value: Any) -> Any:
         return value
@@ -239,12 +249,11 @@ def _none(block: int) -> Any:
     return _device(combine)
 
 
-def _fold(block: int) -> Any:
-    cuda = numba_cuda()
-    float32 = _float32()
+def _fold(block: int, form: str) -> Any:
+    cuda, number = numba_cuda(), _type(form)
 
     def combine(value: Any) -> Any:
-        shared = cuda.shared.array(block, float32)
+        shared = cuda.shared.array(block, number)
         thread = cuda.threadIdx.x
         shared[thread] = value
         cuda.syncthreads()
@@ -259,9 +268,8 @@ def _fold(block: int) -> Any:
     return _device(combine)
 
 
-def _down(block: int) -> Any:
-    cuda = numba_cuda()
-    float32 = _float32()
+def _down(block: int, form: str) -> Any:
+    cuda, number, zero = numba_cuda(), _type(form), _zero(form)
     warps = block // _WARP
 
     def fold(value: Any) -> Any:
@@ -274,13 +282,13 @@ def _down(block: int) -> Any:
     in_warp = _device(fold)
 
     def combine(value: Any) -> Any:
-        sums = cuda.shared.array(_WARP, float32)
+        sums = cuda.shared.array(_WARP, number)
         warp, lane = cuda.threadIdx.x // _WARP, cuda.threadIdx.x % _WARP
         value = in_warp(value)
         if lane == 0:
             sums[warp] = value
         cuda.syncthreads()
-        value = sums[lane] if lane < warps else _ZERO
+        value = sums[lane] if lane < warps else zero
         if warp == 0:
             value = in_warp(value)
         return value
@@ -288,13 +296,12 @@ def _down(block: int) -> Any:
     return _device(combine)
 
 
-def _xor(block: int) -> Any:
-    cuda = numba_cuda()
-    float32 = _float32()
+def _xor(block: int, form: str) -> Any:
+    cuda, number = numba_cuda(), _type(form)
     warps = block // _WARP
 
     def combine(value: Any) -> Any:
-        sums = cuda.shared.array(warps, float32)
+        sums = cuda.shared.array(warps, number)
         warp, lane = cuda.threadIdx.x // _WARP, cuda.threadIdx.x % _WARP
         offset = 1
         while offset < _WARP:
@@ -341,13 +348,13 @@ _STORE = {"partial": _partial, "atomic": _atomic}
 # --- matrix products ------------------------------------------------------------------------------------------------
 
 
-def _matmul_naive(step: Any) -> Callable[..., Any]:
-    cuda = numba_cuda()
+def _matmul_naive(step: Any, form: str) -> Callable[..., Any]:
+    cuda, zero = numba_cuda(), _zero(form)
 
     def matmul_naive(a: Any, b: Any, c: Any) -> None:
         column, row = cuda.grid(2)
         if row < c.shape[0] and column < c.shape[1]:
-            accumulator = _ZERO
+            accumulator = zero
             for k in range(a.shape[1]):
                 accumulator = step(accumulator, a[row, k], b[k, column])
             c[row, column] = accumulator
@@ -355,16 +362,15 @@ def _matmul_naive(step: Any) -> Callable[..., Any]:
     return matmul_naive
 
 
-def _matmul_tiled(step: Any) -> Callable[..., Any]:
-    cuda = numba_cuda()
-    float32 = _float32()
+def _matmul_tiled(step: Any, form: str) -> Callable[..., Any]:
+    cuda, number, zero = numba_cuda(), _type(form), _zero(form)
 
     def matmul_tiled(a: Any, b: Any, c: Any) -> None:
-        left = cuda.shared.array((TILE, TILE), float32)
-        right = cuda.shared.array((TILE, TILE), float32)
+        left = cuda.shared.array((TILE, TILE), number)
+        right = cuda.shared.array((TILE, TILE), number)
         column, row = cuda.grid(2)
         x, y = cuda.threadIdx.x, cuda.threadIdx.y
-        accumulator = _ZERO
+        accumulator = zero
         for first in range(0, a.shape[1], TILE):
             if row < a.shape[0] and first + x < a.shape[1]:
                 left[y, x] = a[row, first + x]
@@ -381,7 +387,3 @@ def _matmul_tiled(step: Any) -> Callable[..., Any]:
 
 
 _PRODUCT_KERNELS = {"matmul_naive": _matmul_naive, "matmul_tiled": _matmul_tiled}
-
-
-def _float32() -> Any:
-    return import_module("numba").float32

@@ -49,11 +49,11 @@ def implementations() -> list[Implementation]:
     return found
 
 
-def block_sums(*operands: NDArray[Any], product: kernels.Product = "sum") -> NDArray[np.float32]:
+def block_sums(*operands: NDArray[Any], product: kernels.Product = "sum") -> NDArray[Any]:
     """Return what the blocks of ``cuda.atomic`` add to the total, in the sequence of the blocks, for x or a and b."""
     x, y = (_load(operand) for operand in (operands[0], operands[-1]))
     parts = kernels.REDUCTIONS["grid_stride"]  # which differs in what it does with these sums
-    out: NDArray[np.float32] = _run("grid_stride", product, x, y, parts.grid).copy_to_host()
+    out: NDArray[Any] = _run("grid_stride", product, x, y, parts.grid).copy_to_host()
     return out
 
 
@@ -94,7 +94,7 @@ def _reduction(name: str, product: kernels.Product) -> Routine:
     def launch(x: Any, y: Any = None) -> Any:
         y = x if y is None else y
         if parts.store == "atomic":
-            total = _load(np.zeros(1, np.float32))
+            total = _load(np.zeros(1, x.dtype))
             return _run(name, product, x, y, parts.grid, total)
         blocks = parts.blocks(x.size)
         sums = _run(name, product, x, y, blocks)
@@ -115,32 +115,42 @@ def _product(name: str, product: kernels.Product) -> Routine:
     def launch(a: Any, b: Any) -> Any:
         cuda, tile = kernels.numba_cuda(), kernels.TILE
         rows, columns = a.shape[0], b.shape[1]
-        c = cuda.device_array((rows, columns), np.float32)
+        c = cuda.device_array((rows, columns), a.dtype)
         with _quietly():
-            kernels.compiled(name, product)[(-(-columns // tile), -(-rows // tile)), (tile, tile)](a, b, c)
+            kernels.compiled(name, product, a.dtype.name)[(-(-columns // tile), -(-rows // tile)), (tile, tile)](
+                a, b, c
+            )
         return c
 
     return Routine(launch, _known(f"serial+start(0.0){_SETTINGS[product]}"))
 
 
 def _known(strategy: Callable[..., str] | str) -> Callable[..., str]:
-    """Return a function that gives the strategy for float32 operands, for which the kernels are compiled."""
+    """Return a function that gives the strategy for float32 or float64 operands, for which kernels are compiled."""
 
     def known(*operands: NDArray[Any]) -> str:
-        if any(operand.dtype != np.float32 for operand in operands):
-            message = f"the CUDA kernels take float32, not {', '.join(str(operand.dtype) for operand in operands)}"
-            raise UnknownOrderError(message)
-        return strategy if isinstance(strategy, str) else strategy(*operands)
+        for operand in operands:
+            _check(operand)
+        text = strategy if isinstance(strategy, str) else strategy(*operands)
+        if operands[0].dtype == np.float32 or text == "numba_cuda_reduce":
+            return text
+        return f"{text.replace('+ftz', '')}+acc(float64)"  # only float32 is flushed by atomic additions
 
     return known
+
+
+def _check(x: NDArray[Any]) -> None:
+    if x.dtype not in (np.float32, np.float64):
+        message = f"the CUDA kernels take float32 and float64, not {x.dtype}"
+        raise UnknownOrderError(message)
 
 
 def _run(name: str, product: kernels.Product, x: Any, y: Any, blocks: int, out: Any = None) -> Any:
     """Launch the kernel of a reduction; return what its blocks have stored."""
     if out is None:
-        out = kernels.numba_cuda().device_array(blocks, np.float32)
+        out = kernels.numba_cuda().device_array(blocks, x.dtype)
     with _quietly():
-        kernels.compiled(name, product)[blocks, kernels.REDUCTIONS[name].block](x, y, out)
+        kernels.compiled(name, product, x.dtype.name)[blocks, kernels.REDUCTIONS[name].block](x, y, out)
     return out
 
 
@@ -159,19 +169,17 @@ def _add() -> Any:
 
 def _reduce(x: Any) -> Any:
     with _quietly():
-        return _add()(x)
+        return x.dtype.type(_add()(x))
 
 
 def _load(x: NDArray[Any]) -> Any:
-    if x.dtype != np.float32:
-        message = f"the CUDA kernels take float32, not {x.dtype}"
-        raise UnknownOrderError(message)
+    _check(x)
     return kernels.numba_cuda().to_device(np.ascontiguousarray(x))
 
 
 def _fetch(result: Any) -> Any:
     if not hasattr(result, "copy_to_host"):
-        return np.float32(result)
+        return result
     host = result.copy_to_host()
     return host if host.ndim == 2 else host[0]
 
