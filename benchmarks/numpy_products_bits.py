@@ -56,10 +56,9 @@ def values(rng: np.random.Generator, law: str, *shape: int) -> Float32:
 
 
 def shapes(rng: np.random.Generator, kind: str) -> tuple[int, int, int]:
-    """Return m, k and n of a product of this kind; a fifth of them are large enough for threads."""
-    large = rng.random() < 0.2
+    """Return m, k and n of a product of this kind, now and then large enough for threads."""
     if kind in ("matvec", "vecmat"):
-        if large:
+        if rng.random() < 0.05:
             k = int(np.exp(rng.uniform(np.log(2), np.log(250_000))))
             outputs = max(2, -(-460_800 // k) + int(rng.integers(-4, int(rng.choice([5, 200])))))
         else:
@@ -70,7 +69,7 @@ def shapes(rng: np.random.Generator, kind: str) -> tuple[int, int, int]:
     k = size(rng, 2500)
     if kind == "syrk":
         return min(m, max(2, int((_MOST / k) ** 0.5))), k, 0
-    if large:
+    if rng.random() < 0.2:
         return m, k, max(2, min(2000, int(rng.integers(524_288, _MOST)) // (m * k)))
     return m, k, size(rng, max(2, min(900, _MOST // (m * k))))
 
