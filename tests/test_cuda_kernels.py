@@ -144,7 +144,7 @@ def test_why_the_kernels_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
         named("cuda.float4").run("sum", np.ones(3, np.float32))
     monkeypatch.setattr(metadata, "version", lambda _: "0.30.4")
     monkeypatch.setattr(np, "__version__", "2.5.2")
-    assert "install numpy<2.5" in named("numba.cuda.reduce").unavailable
+    assert "pip install 'numpy<2.5'" in named("numba.cuda.reduce").unavailable
     monkeypatch.setattr(np, "__version__", "2.4.6")
     gpus = type("Cuda", (), {"is_available": staticmethod(lambda: False)})
     monkeypatch.setattr(kernels, "numba_cuda", lambda: gpus)

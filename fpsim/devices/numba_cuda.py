@@ -65,9 +65,10 @@ def _found() -> tuple[str, str, str]:
     try:
         version = metadata.version(_LIBRARY)
     except metadata.PackageNotFoundError:
-        return f"the package {_LIBRARY} is not installed", "", ""
+        return f"{_LIBRARY} is not installed: python -m pip install 'numba-cuda[cu13]'", "", ""
     if _numbers(version) <= _BROKEN and _numbers(np.__version__) >= (2, 5):
-        return f"{_LIBRARY} {version} does not work with NumPy {np.__version__}; install numpy<2.5", version, ""
+        reason = f"{_LIBRARY} {version} does not work with NumPy {np.__version__}: python -m pip install 'numpy<2.5'"
+        return reason, version, ""
     try:
         cuda = kernels.numba_cuda()
     except ImportError as error:
