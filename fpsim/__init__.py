@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from fpsim.formats import Format as Format, round_to as round_to
     from fpsim.laws import Law as Law, law as law
     from fpsim.prediction import Prediction as Prediction, predict as predict
+    from fpsim.revealing import Revealed as Revealed, reveal as reveal
     from fpsim.strategies import Strategy as Strategy, strategy as strategy
 
 # Public name -> module that defines it. Nothing below is imported before its first use, so that `import fpsim` costs
@@ -63,6 +64,8 @@ _HOME = {
     "var": "emulation",
     "Law": "laws",
     "law": "laws",
+    "Revealed": "revealing",
+    "reveal": "revealing",
     "Prediction": "prediction",
     "predict": "prediction",
 }

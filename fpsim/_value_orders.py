@@ -1,0 +1,68 @@
+"""Sums that no tree describes: of sorted terms, and without any rounding but the last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fpsim import exact
+from fpsim._black_box import Array, BlackBox
+from fpsim._hypotheses import Observed, bits
+from fpsim.strategies import strategy
+
+_FEWEST = 3  # observations without equal magnitudes
+_SORTED: dict[str, Callable[[Array], Any]] = {
+    "in ascending order": np.sort,
+    "in descending order": lambda x: np.sort(x)[::-1],
+    "by ascending magnitude": lambda x: x[np.argsort(np.abs(x), kind="stable")],
+    "by descending magnitude": lambda x: x[np.argsort(-np.abs(x), kind="stable")],
+}
+
+
+def exact_sum(box: BlackBox, seen: Sequence[Observed]) -> list[str]:
+    """Say so where every result is the correctly rounded exact one."""
+    rule = exact.matmul if box.multiplies else exact.sum
+    if box.op == "mean":
+        return []
+    for one in seen:
+        if not _equal(rule(*one.operands).round(str(one.result.dtype)), one.result):
+            return []
+    note = (
+        "every result is the correctly rounded exact one, whatever the order of the terms, as math.fsum gives it: no"
+        " accumulator loses anything, so there is no order to reveal"
+    )
+    return [note]
+
+
+def value_order(box: BlackBox, seen: Sequence[Observed]) -> list[str]:
+    """Say how a sum depends on the values of its terms, where it does: no tree describes that."""
+    # Equal magnitudes may be sorted in any order.
+    seen = [one for one in seen if np.unique(np.abs(one.operands[0])).size == box.n]
+    if box.op != "sum" or box.n < 2 or len(seen) < _FEWEST or not _permutes(box, seen):
+        return []
+    for how, sort in _SORTED.items():
+        for order in ("serial", "pairwise", "numpy_sum"):
+            if all(_equal(box.emulate(strategy(order), (sort(one.operands[0]),)), one.result) for one in seen):
+                return [
+                    f"the terms are sorted first, {how}, and then added ({order}): the order depends on their values"
+                ]
+    note = (
+        "the result does not depend on the order of the terms: they are sorted, or collected by their size, before they"
+        " are added"
+    )
+    return [note]
+
+
+def _equal(given: Any, result: Array) -> bool:
+    return np.array_equal(bits(np.asarray(given), result.dtype), bits(result, result.dtype))
+
+
+def _permutes(box: BlackBox, seen: Sequence[Observed]) -> bool:
+    rng = np.random.default_rng(0)
+    for one in seen:
+        (x,) = one.operands
+        if not _equal(box.run(rng.permutation(x)), one.result):
+            return False
+    return True

@@ -1,0 +1,457 @@
+"""Reveal: the strategy of a black box, proved by replay, or what could not be established."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpsim import _hypotheses as hypotheses
+from fpsim._arithmetic_facts import Facts, facts_of, is_fused, settings_of
+from fpsim._black_box import Array, BlackBox
+from fpsim._hypotheses import RECENT, Observed, bits, same_bits
+from fpsim._probing import Node, Prober, UnreadableTreeError, pairs_of, tree_of, tree_text
+from fpsim._value_orders import exact_sum, value_order
+from fpsim.errors import InputError
+from fpsim.formats import FLOAT32, as_format
+from fpsim.orders.base import Order
+from fpsim.strategies import Strategy
+
+SCHEMA: Final = "fpsim.revealed/1"
+REPLAYS: Final = 200
+_FIRST = 9  # observations that candidates are tried on before the proof
+_ALTERNATIVES = 8
+_PROBED = 2048  # terms up to which a tree is probed pair by pair without being asked
+
+# Where most terms cancel, what a wide accumulator or a compensation still loses is seen in the result.
+_LAWS = (
+    "normal(0, 1)", "wide(-30, 30)", "cancelling wide(-30, 30)", "uniform(-1, 1)", "wide(-12, 12)",
+    "cancelling wide(-12, 12)", "normal(1, 1)", "wide(-2, 2)", "cancelling normal(0, 1)",
+)  # fmt: skip
+_NARROW_LAWS = (
+    "normal(0, 1)", "wide(-6, 6)", "cancelling wide(-4, 4)", "uniform(-1, 1)", "wide(-3, 3)", "cancelling normal(0, 1)",
+    "normal(1, 1)", "wide(-2, 2)",
+)  # fmt: skip
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Counterexample:
+    """Operands for which the best strategy gives other bits.
+
+    Attributes
+    ----------
+    strategy : str
+        The strategy.
+    operands : tuple of ndarray
+        What the routine was called with.
+    actual, predicted : ndarray
+        What it gave, and what the strategy gives.
+    """
+
+    strategy: str
+    operands: tuple[Array, ...]
+    actual: Array
+    predicted: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a claim rests on.
+
+    Attributes
+    ----------
+    calls : int
+        How often the routine was called in all.
+    seconds : float
+        Wall-clock time.
+    method : str
+        "hypothesis": a known rule fitted; "probing": the tree was probed pair by pair; "none".
+    replays, equal : int
+        Random operands that the routine was called with for the proof, and those whose every output had the predicted
+        bits.
+    facts : tuple of str
+        What directed probes showed of the arithmetic.
+    notes : tuple of str
+        What else is known: several strategies with the same bits, an order that depends on the values or changes from
+        run to run, an exact sum.
+    tree : str or None
+        The probed tree, as an order ``tree`` reads it.
+    counterexample : Counterexample or None
+        For the best strategy that failed.
+    """
+
+    calls: int
+    seconds: float
+    method: str
+    replays: int
+    equal: int
+    facts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    tree: str | None = None
+    counterexample: Counterexample | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RevealedPart:
+    """Outputs of a product that one strategy computes.
+
+    Attributes
+    ----------
+    strategy : Strategy
+        The strategy.
+    outputs : bool array of the shape of the result
+        Which ones.
+    """
+
+    strategy: Strategy
+    outputs: NDArray[np.bool] = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Revealed:
+    """The strategy of a black box; see `reveal`.
+
+    Attributes
+    ----------
+    op : str
+        The operation.
+    shape : tuple of int
+        n, or the shape of the product.
+    dtype : str
+        Format of the operands.
+    strategy : Strategy or None
+        The strategy whose bits all replays had; None where there is no such one for all outputs.
+    parts : tuple of RevealedPart
+        The strategies of the outputs, where they differ.
+    alternatives : tuple of str
+        Other strategies that all replays fit as well.
+    evidence : Evidence
+        What this rests on.
+    """
+
+    op: str
+    shape: tuple[int, ...]
+    dtype: str
+    strategy: Strategy | None
+    parts: tuple[RevealedPart, ...]
+    alternatives: tuple[str, ...]
+    evidence: Evidence
+
+    @property
+    def found(self) -> bool:
+        """Whether every output's strategy is known and was proved by replay."""
+        return self.strategy is not None or bool(self.parts)
+
+    def __str__(self) -> str:
+        from fpsim._revealed_text import as_text
+
+        return as_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain Python objects."""
+        e = self.evidence
+        return {
+            "schema": SCHEMA,
+            "op": self.op,
+            "shape": list(self.shape),
+            "dtype": self.dtype,
+            "strategy": None if self.strategy is None else str(self.strategy),
+            "parts": [{"strategy": str(p.strategy), "outputs": int(p.outputs.sum())} for p in self.parts],
+            "alternatives": list(self.alternatives),
+            "evidence": {
+                "calls": e.calls,
+                "seconds": round(e.seconds, 3),
+                "method": e.method,
+                "replays": e.replays,
+                "equal": e.equal,
+                "facts": list(e.facts),
+                "notes": list(e.notes),
+                "tree": e.tree,
+            },
+        }
+
+
+def reveal(
+    function: Callable[..., Any],
+    /,
+    *,
+    op: str = "sum",
+    n: int | None = None,
+    shape: tuple[int, ...] | None = None,
+    dtype: Any = "float32",
+    strategies: Sequence[str | Strategy | Order] = (),
+    replays: int = REPLAYS,
+    probe: bool | None = None,
+    rng: Any = 0,
+    progress: Progress | None = None,
+) -> Revealed:
+    """Find the strategy of a black box, and prove it by replay.
+
+    Parameters
+    ----------
+    function : callable
+        Takes one array (sum, mean) or two (products), and returns the result: a number or an array that `numpy.asarray`
+        or an array library reads.
+    op : {"sum", "mean", "dot", "matvec", "vecmat", "matmul"}
+        What it computes.
+    n : int, for vectors
+        Number of terms.
+    shape : tuple of int, for products
+        (m, k) of a matrix times a vector, (k, n) of a vector times a matrix, (m, k, n) of two matrices.
+    dtype : dtype, Format or str
+        The format of the operands; they are passed as float32 where NumPy lacks it.
+    strategies : sequence of str or Strategy
+        Tried before any other.
+    replays : int
+        Random operands for the proof, at least 1; 200 by default, of several laws, mixed signs and exponents up to
+        2**±30.
+    probe : bool, optional
+        Whether to probe the tree pair by pair where no known order fits. That takes about 5 n calls; by default it is
+        done for up to 2048 terms.
+    rng : int, SeedSequence or Generator
+        Source of probes and replays.
+    progress : callable, optional
+        Called as ``progress(done, total, what)``.
+
+    Returns
+    -------
+    Revealed
+        Its strategy is None where no strategy gave every bit of every replay.
+
+    Raises
+    ------
+    InputError
+        The operation or shape does not fit, or the routine returns something else than numbers of the right shape.
+
+    Notes
+    -----
+    Known rules and simple orders are tried first, on a few random operands. Where none fits, masking probes show the
+    tree (Xie et al., FPRev, USENIX ATC 2025), and directed probes the arithmetic. What is claimed was replayed on
+    operands that were not used to find it.
+
+    Examples
+    --------
+    >>> import numpy as np, fpsim
+    >>> revealed = fpsim.reveal(np.sum, n=1000)
+    >>> str(revealed.strategy), revealed.evidence.equal
+    ('numpy_sum', 200)
+    >>> print(fpsim.reveal(lambda x: np.add.accumulate(x[::-1])[-1], n=100).strategy)
+    reverse
+    """
+    from fpsim.formats import _generator
+
+    started = time.monotonic()
+    form = as_format(dtype)
+    sizes = _sizes(op, n, shape)
+    if replays < 1:
+        message = f"replays must be at least 1, not {replays}"
+        raise InputError(message)
+    box = BlackBox(function, op, sizes, form)
+    source = _generator(rng)
+    work = _Work(box, source, list(strategies), replays, probe, progress)
+    strategy, parts, others = work.find()
+    evidence = Evidence(
+        box.calls, time.monotonic() - started, work.method, work.replayed, work.equal, tuple(work.facts.said),
+        tuple(work.notes), work.tree, work.counterexample,
+    )  # fmt: skip
+    if strategy is not None and str(strategy) not in RECENT:
+        RECENT.append(str(strategy))
+    return Revealed(op, sizes, str(form), strategy, parts, others, evidence)
+
+
+def _sizes(op: str, n: int | None, shape: tuple[int, ...] | None) -> tuple[int, ...]:
+    if (n is None) == (shape is None):
+        message = f"give n for vectors or shape for products, one of them, for {op}"
+        raise InputError(message)
+    return (int(n),) if n is not None else tuple(int(size) for size in shape or ())
+
+
+class _Work:
+    """One search: what was observed, tried and noted."""
+
+    def __init__(
+        self,
+        box: BlackBox,
+        rng: np.random.Generator,
+        own: list[str | Strategy | Order],
+        replays: int,
+        probe: bool | None,
+        progress: Progress | None,
+    ) -> None:
+        self.box, self.rng, self.own, self.replays = box, rng, own, replays
+        self.probe = box.n <= _PROBED if probe is None else probe
+        self.progress = progress or (lambda done, total, what: None)  # noqa: ARG005
+        self.facts = Facts(FLOAT32)
+        self.notes: list[str] = []
+        self.method, self.replayed, self.equal = "none", 0, 0
+        self.tree: str | None = None
+        self.counterexample: Counterexample | None = None
+        self.laws = _LAWS if box.form.emax > 100 else _NARROW_LAWS
+
+    def observe(self, count: int, offset: int = 0) -> list[Observed]:
+        """Call the routine with random operands of one law after another."""
+        drawn = [self.box.draw(self.laws[(offset + i) % len(self.laws)], self.rng) for i in range(count)]
+        return [Observed(operands, self.box.run(*operands)) for operands in drawn]
+
+    def find(self) -> tuple[Strategy | None, tuple[RevealedPart, ...], tuple[str, ...]]:
+        self.progress(0, 4, "observing")
+        seen = self.observe(_FIRST)
+        if not self._repeats(seen):
+            return None, (), ()
+        result = seen[0].result.dtype
+        self.facts = facts_of(self.box, as_format(result), self.rng)
+        settings = settings_of(self.facts, self.box)
+        if self.facts.precision > 64:  # nothing is lost: an exact sum, which wide accumulators only come near to
+            self.notes += exact_sum(self.box, [*seen, *self.observe(len(self.laws))])
+            if self.notes:
+                return None, (), ()
+        self.progress(1, 4, "trying known orders")
+        candidates = hypotheses.texts(self.box, settings, self.own)
+        found = hypotheses.surviving(self.box, candidates, seen, enough=_ALTERNATIVES)
+        if found:
+            strategy, others = self._proved(found)
+            if strategy is not None:
+                self.method = "hypothesis"
+                return strategy, (), others
+        self.notes += value_order(self.box, seen)
+        if self.notes:
+            return None, (), ()
+        self.progress(2, 4, "probing the tree")
+        parts = self._by_position(seen, settings)
+        if not parts:
+            return None, (), ()
+        self.progress(3, 4, "replaying")
+        if len(parts) == 1:
+            strategy, others = self._proved([parts[0].strategy])
+            return strategy, (), others
+        return (None, parts, ()) if self._parts_proved(parts) else (None, (), ())
+
+    def _repeats(self, seen: list[Observed]) -> bool:
+        """Tell whether the routine gives the same bits again; note how often not."""
+        different = runs = 0
+        for one in seen[:3]:
+            for _ in range(3):
+                again = self.box.run(*one.operands)
+                runs += 1
+                different += not np.array_equal(bits(again, one.result.dtype), bits(one.result, one.result.dtype))
+        if different:
+            self.notes.append(
+                f"the result changes from run to run: {different} of {runs} repeated calls gave other bits for the same"
+                " operands, so its order is random or depends on the time of arrival, and no strategy can reproduce it"
+            )
+        return not different
+
+    def _proved(self, found: list[Strategy]) -> tuple[Strategy | None, tuple[str, ...]]:
+        """Replay candidates on fresh operands; return the first that gives every bit, and the others that do."""
+        alive = list(found)
+        self.replayed = self.equal = 0
+        for index in range(self.replays):
+            one = self.observe(1, index)[0]
+            self.replayed += 1
+            fits = [(chosen, same_bits(self.box, chosen, one)) for chosen in alive]
+            good = [chosen for chosen, same in fits if same is not None and same.all()]
+            self.equal += bool(good)
+            if not good:
+                self._fails(alive[0], one)
+                return None, ()
+            alive = good
+        return alive[0], tuple(map(str, alive[1:]))
+
+    def _fails(self, chosen: Strategy, one: Observed) -> None:
+        try:
+            predicted = self.box.emulate(chosen, one.operands)
+        except InputError:
+            predicted = np.full(one.result.shape, np.nan)
+        self.counterexample = Counterexample(str(chosen), one.operands, one.result, predicted)
+
+    def _by_position(self, seen: list[Observed], settings: list[str]) -> tuple[RevealedPart, ...]:
+        """Return a strategy for every output: known orders where they fit, probed trees elsewhere."""
+        box = self.box
+        parts: list[tuple[Strategy, NDArray[np.bool]]] = []
+        missing = np.ones(box.output_shape, np.bool)
+        if box.outputs > 1:
+            parts = hypotheses.covering(box, hypotheses.texts(box, settings, self.own), seen)
+            for _, mask in parts:
+                missing &= ~mask
+            self.method = "hypothesis"
+        if missing.any():
+            if not self.probe:
+                self.notes.append(f"no known order fits, and a tree of {box.n} terms is probed only with probe=True")
+                return ()
+            texts = self._probed(missing, settings)
+            more = hypotheses.covering(box, iter(texts), seen, positions=missing)
+            for _, mask in more:
+                missing &= ~mask
+            parts += more
+            self.method = "probing"
+        if missing.any():
+            if box.n >= 2:
+                self.notes.append(
+                    f"{int(missing.sum())} of {box.outputs} outputs fit no order that was tried with any arithmetic"
+                )
+            return ()
+        return tuple(RevealedPart(chosen, mask) for chosen, mask in parts)
+
+    def _probed(self, missing: NDArray[np.bool], settings: list[str]) -> list[str]:
+        """Return strategy texts of the trees that masking probes show for these outputs."""
+        box = self.box
+        try:
+            prober = Prober.of(box)
+        except UnreadableTreeError as error:
+            self.notes.append(str(error))
+            return []
+        texts: list[str] = []
+        left = list(np.flatnonzero(missing.reshape(-1)))
+        while left:
+            place = int(left[0])
+            asked: set[tuple[int, int]] = set()
+
+            def size(i: int, j: int, place: int = place, asked: set[tuple[int, int]] = asked) -> int:
+                asked.add((i, j))
+                return int(prober.sizes(i, j)[place])
+
+            try:
+                tree = tree_of(box.n, size, self.rng)
+            except UnreadableTreeError as error:
+                self.notes.append(f"output {place}: {error}")
+                left.pop(0)
+                continue
+            answers = np.array([prober.sizes(i, j) for i, j in asked]).reshape(len(asked), box.outputs)
+            alike = np.asarray((answers == answers[:, [place]]).all(axis=0))
+            left = [other for other in left if not alike[other]]
+            text = tree_text(tree, second=self._fused_terms(tree, place))
+            if text is None:
+                self.notes.append("the tree has fused additions of more than two terms")
+                continue
+            self.tree = self.tree or text
+            kinds = ("", "+fma") if box.multiplies else ("",)
+            texts += [f'tree("{text}"){kind}{setting}' for setting in settings for kind in kinds]
+        return texts
+
+    def _fused_terms(self, tree: Node | int, place: int) -> set[int]:
+        """Return which terms of the pairs that meet first are fused into the other, rounded product."""
+        fused: set[int] = set()
+        for one, other in pairs_of(tree):
+            seen = is_fused(self.box, one, other)
+            if seen is None:
+                break
+            fused |= {one} if seen[place] else set()
+        return fused
+
+    def _parts_proved(self, parts: tuple[RevealedPart, ...]) -> bool:
+        self.replayed = self.equal = 0
+        for index in range(self.replays):
+            one = self.observe(1, index)[0]
+            self.replayed += 1
+            for part in parts:
+                same = same_bits(self.box, part.strategy, one)
+                if same is None or not same[part.outputs].all():
+                    self._fails(part.strategy, one)
+                    return False
+            self.equal += 1
+        return True
