@@ -236,9 +236,9 @@ class NcclRing(Ring):
     is x[c+1] + x[c+2] + ... + x[c], where x[i] belongs to the rank at position i of the ring. In a loop that is not
     full a chunk is ceil(rest / ranks), rounded up to 16 bytes. float16 and bfloat16 are rounded at every hop.
 
-    NCCL chooses the sizes by protocol, number of channels and message. ``NCCL_DEBUG=INFO`` with
-    ``NCCL_DEBUG_SUBSYS=TUNING`` prints them as ``count{Lo,Mid,Hi}`` and ``chunkBytes{Lo,Mid,Hi}``: the first channel,
-    those in between, the last one. Without them more than two ranks are refused.
+    NCCL chooses the sizes by protocol, number of channels and message. Built with ``TRACE=1`` it prints them as
+    ``count{Lo,Mid,Hi}`` and ``chunkBytes{Lo,Mid,Hi}``: the first channel, those in between, the last one. Without them
+    more than two ranks are refused.
 
     Attributes
     ----------
@@ -301,9 +301,10 @@ class NcclTree(AllReduce):
     ----------
     nodes : int
         How many nodes share the ranks, in order and equally.
-    pattern : {"tree", "balanced_tree", "split_tree"}
-        Which ranks of a node talk to its children: the head of the chain to both; its second rank to the first child
-        and the head to the second; the second rank to both. NCCL prints the trees with ``NCCL_DEBUG_SUBSYS=GRAPH``.
+    pattern : {"balanced_tree", "split_tree", "plain_tree"}
+        Which ranks of a node talk to its children, by their place in the chain: the second to the first child and the
+        first to the second (``NCCL_TOPO_PATTERN_BALANCED_TREE``); the second to both (``..._SPLIT_TREE``); the first to
+        both (``..._TREE``). NCCL prints the trees with ``NCCL_DEBUG=INFO`` and ``NCCL_DEBUG_SUBSYS=GRAPH``.
     counts : tuple of int
         Elements of each channel, from channel 0; needed for several nodes, see `NcclRing`.
     channels : int
@@ -319,7 +320,7 @@ class NcclTree(AllReduce):
     chain: tuple[int, ...] = ()
     tree: int | None = None
     name: ClassVar[str] = "nccl_tree"
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {"pattern": ("tree", "balanced_tree", "split_tree")}
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {"pattern": ("balanced_tree", "split_tree", "plain_tree")}
     formats: ClassVar[tuple[Format, ...]] = (FLOAT32, FLOAT64, FLOAT16, BFLOAT16)
 
     def parts(self, ranks: int, elements: int, size: int) -> list[Part]:
@@ -366,7 +367,7 @@ class NcclTree(AllReduce):
 
 
 #: Position in the chain of a node that its first and its second child talk to.
-_ATTACHED = {"tree": (0, 0), "balanced_tree": (1, 0), "split_tree": (1, 1)}
+_ATTACHED = {"balanced_tree": (1, 0), "split_tree": (1, 1), "plain_tree": (0, 0)}
 
 
 def _is_root(nodes: int, node: int, tree: int) -> bool:
