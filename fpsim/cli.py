@@ -25,6 +25,7 @@ COMMANDS = {
     "demo": "answer two classic questions from data inside the package",
     "predict": "predict the error of strategies on given data or a data law",
     "check": "compare real routines with their predictions, to the bit",
+    "reveal": "find the order and arithmetic of a function, and prove it by replay",
     "explain": "explain why two results of one operation differ",
 }
 

@@ -1,0 +1,113 @@
+"""Functions that are named on a command line."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fpsim._black_box import OPERATIONS
+from fpsim.errors import InputError, MissingExtraError
+
+_GUESSES = {
+    "sum": "sum", "nansum": "sum", "mean": "mean", "dot": "dot", "vdot": "dot", "inner": "dot", "mv": "matvec",
+    "matmul": "matmul", "mm": "matmul",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A function, and the operation that its name suggests.
+
+    Attributes
+    ----------
+    name : str
+        As it was given.
+    function : callable
+        Takes NumPy arrays.
+    op : str or None
+        The operation, where the name tells.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    op: str | None
+
+
+def target(text: str, /, *, device: str | None = None) -> Target:
+    """Return the function that a text names.
+
+    Parameters
+    ----------
+    text : str
+        An implementation and its operation, as in ``torch.cuda:sum`` (see ``fpsim check --list``), or a function by its
+        dotted name, as in ``numpy.sum`` or ``my_module.my_sum``. Functions of torch, jax and cupy get arrays of their
+        library.
+    device : str, optional
+        For functions of torch: ``cuda`` or ``cpu``.
+
+    Raises
+    ------
+    InputError
+        There is no such function.
+    MissingExtraError
+        The implementation cannot run here.
+    """
+    if ":" in text:
+        return _of_implementation(text)
+    parts = text.split(".")
+    for count in range(len(parts) - 1, 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError as error:
+            if error.name is not None and not ".".join(parts[:count]).startswith(error.name):
+                message = f"{text} cannot be imported: {error}"
+                raise InputError(message) from error
+            continue
+        for part in parts[count:]:
+            found = getattr(found, part, None)
+        if callable(found):
+            return Target(text, _converting(found, parts[0], device), _GUESSES.get(parts[-1]))
+        message = f"{'.'.join(parts[:count])} has no function {'.'.join(parts[count:])}"
+        raise InputError(message)
+    message = (
+        f"there is no function {text!r}; name one as in numpy.sum or my_module.my_sum, or an implementation and its"
+        " operation as in torch.cuda:sum"
+    )
+    raise InputError(message)
+
+
+def _of_implementation(text: str) -> Target:
+    from fpsim.devices import implementations
+
+    name, _, operation = text.partition(":")
+    found = [one for one in implementations() if one.name == name]
+    if not found:
+        known = ", ".join(one.name for one in implementations())
+        message = f"there is no implementation {name!r}; known are {known}"
+        raise InputError(message)
+    found[0].routine(operation)
+    return Target(text, lambda *x: found[0].run(operation, *x), operation if operation in OPERATIONS else None)
+
+
+def _converting(function: Callable[..., Any], root: str, device: str | None) -> Callable[..., Any]:
+    """Return the function for NumPy arrays, where its library takes only its own."""
+    if root == "torch":
+        torch = importlib.import_module("torch")
+
+        where = device or "cpu"
+        if where.startswith("cuda") and not torch.cuda.is_available():
+            message = "torch sees no CUDA device here"
+            raise MissingExtraError(message)
+        return lambda *x: function(*(torch.from_numpy(one).to(where) for one in x))
+    if device is not None:
+        message = f"--device is for functions of torch, not of {root}"
+        raise InputError(message)
+    if root == "jax":
+        jnp = importlib.import_module("jax.numpy")
+        return lambda *x: function(*map(jnp.asarray, x))
+    if root == "cupy":
+        cupy = importlib.import_module("cupy")
+        return lambda *x: function(*map(cupy.asarray, x))
+    return function
