@@ -174,7 +174,7 @@ def test_predict_run(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     out = capsys.readouterr().out
     assert "honest" in out
     assert "WRONG: in 1 of 2 cases" in out
-    np.save(tmp_path / "x.npy", np.float32([1, 2, 3]))
+    np.save(tmp_path / "x.npy", np.array([1, 2, 3], np.float32))
     assert main(["predict", "sum", "--inputs", str(tmp_path / "x.npy"), "--run", "--format", "json"]) == 0
     run = json.loads(capsys.readouterr().out)["run"]
     assert [one["status"] for one in run["comparisons"]] == ["equal", "equal", "unknown"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fpsim.cli import main
-from fpsim.commands.predict import _Progress
+from fpsim.commands._progress import ProgressLine
 from fpsim.prediction import predict
 
 X = np.array([1.0, 2.0**-24, 2.0**-24, 3.0], np.float32)
@@ -225,7 +225,7 @@ def test_progress_line(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     stream = Stream(terminal)
-    progress = _Progress(stream)  # type: ignore[arg-type]
+    progress = ProgressLine("predicting", stream)  # type: ignore[arg-type]
     for done in range(1, 101):
         now[0] += 0.3
         progress(done, 100)
@@ -244,7 +244,7 @@ def test_short_work_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 0.0)
     for terminal in (True, False):
         stream = Stream(terminal)
-        progress = _Progress(stream)  # type: ignore[arg-type]
+        progress = ProgressLine("predicting", stream)  # type: ignore[arg-type]
         progress(1, 2)
         progress(2, 2)
         progress.clear()

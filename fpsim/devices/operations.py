@@ -208,7 +208,8 @@ def _result_format(operands: tuple[Array, ...], strategy: Strategy) -> Format:
 def _units(values: Any, form: Format) -> Array:
     """Return the ulps of values in a format."""
     _, exponent = np.frexp(np.asarray(values, np.float64))
-    return np.ldexp(1.0, np.maximum(exponent - 1, form.emin) - form.precision + 1)
+    units: Array = np.ldexp(1.0, np.maximum(exponent - 1, form.emin) - form.precision + 1)
+    return units
 
 
 _ONE = "n"
