@@ -1,7 +1,7 @@
 """Kernels of our own on a CUDA GPU, compiled by Numba, each of which realises one order; and ``numba.cuda.reduce``.
 
 Each kernel with products comes in two forms: fused, as a compiler contracts ``a * b + c`` by default, and under the
-name with ``.separate`` with products that are rounded first. They were checked with numba-cuda 0.30 on an H200.
+name with ``.separate`` with products that are rounded first. ``benchmarks/gpu/check_devices.py`` checks them on a GPU.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The order of a reduction kernel, stated by its launch geometry.
 
 Every kernel that adds in blocks of threads is covered: which terms a thread takes, how the threads of a block are
-added, and how the blocks are. Checked against a simulation thread by thread, and on a GPU against the kernels in
-``fpsim/devices/_cuda_kernels.py``.
+added, and how the blocks are. Checked against a simulation thread by thread; ``fpsim/devices/_cuda_kernels.py`` has
+kernels that realise such orders on a GPU.
 """
 
 from __future__ import annotations
