@@ -164,6 +164,15 @@ def example(worst: Entry) -> str:
     return f"for {given} it gives {observed:.9g}, correctly rounded {correct:.9g}"
 
 
+def roundings(m: Machine, name: str, e: Entry) -> str:
+    """Tell how a*b + c is rounded: NumPy rounds the product and the sum."""
+    if is_exact(e):
+        return "fused"
+    if name == "numpy" or m.different("multiply_add", "numpy", name) == 0:
+        return "two roundings"
+    return f"{percent(e['telling_correct'] / e['telling'])} as if fused"
+
+
 def required(m: Machine) -> list[str]:
     """Return the table of the operations that are correctly rounded by IEEE 754."""
     rows = []
@@ -174,7 +183,7 @@ def required(m: Machine) -> list[str]:
             if e is None:
                 cells.append("-")
             elif function == "multiply_add":
-                cells.append("fused" if is_exact(e) else "two roundings")
+                cells.append(roundings(m, name, e))
             else:
                 cells.append("exact" if is_exact(e) else f"{percent(e['telling_correct'] / e['telling'])} exact")
         rows.append([f"`{'a*b + c' if function == 'multiply_add' else function}`", *cells])
