@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-try:
-    import threadpoolctl
-except ImportError:  # then nothing is known of the BLAS, and tests of its rules are skipped
-    threadpoolctl = None
+from fpsim.devices._openblas import numpy_blas
 
-
-def _openblas() -> tuple[str, str]:
-    """Return the kernels that NumPy's OpenBLAS runs and its version, empty for another BLAS."""
-    for pool in threadpoolctl.threadpool_info() if threadpoolctl is not None else ():
-        if pool["user_api"] == "blas" and pool["internal_api"] == "openblas":
-            return str(pool.get("architecture")).lower(), ".".join(str(pool.get("version")).split(".")[:3])
-    return "", ""
-
-
-CORE, VERSION = _openblas()
+_BLAS = numpy_blas()
+#: The kernels that NumPy's OpenBLAS runs and its version, empty for another BLAS.
+CORE, VERSION = _BLAS.core, _BLAS.version
 #: The kernels that can run here: a processor for SKYLAKEX also runs those of HASWELL.
 CORES = {"skylakex": ("skylakex", "haswell"), "haswell": ("haswell",)}.get(CORE, ())
