@@ -31,7 +31,7 @@ from fpsim.orders.numpy_matmul import NumpyMatmul
 from fpsim.orders.openblas import OpenblasSdot
 from fpsim.orders.torch_cpu import TorchCpuNorm, TorchCpuSum
 from fpsim.orders.torch_cuda import TorchCudaSum
-from fpsim.orders.xla import XlaCpuSum
+from fpsim.orders.xla import XlaCpuProd, XlaCpuSum
 
 #: Every order by its name in a strategy text.
 ORDERS: dict[str, type[Order]] = {
@@ -40,7 +40,7 @@ ORDERS: dict[str, type[Order]] = {
         Serial, Pairwise, HalvingFold, Lanes, Chunks, SplitK, Split, Interleaved, Cascade, Grid, Reverse, Rotate,
         Permute, Shuffle, Tree, NumpySum, NumpyProd, NumpyMatmul, OpenblasSdot, EinsumSum, EinsumDot, TorchCpuSum,
         TorchCpuNorm,
-        TorchCudaSum, CubSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, EigenSum,
+        TorchCudaSum, CubSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, XlaCpuProd, EigenSum,
         GlooRing, MpiRing, MpiRecursiveDoubling, MpiRabenseifner, NcclRing, NcclTree,
     )
 }  # fmt: skip
@@ -50,5 +50,5 @@ __all__ = [
     "GlooRing", "Grid", "HalvingFold", "Interleaved", "Lanes", "MpiRabenseifner", "MpiRecursiveDoubling", "MpiRing",
     "NcclRing", "NcclTree", "NumbaCudaReduce", "NumpyMatmul", "NumpyProd", "NumpySum", "OpenblasSdot", "Order", "Pairwise",
     "Permute", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TorchCpuNorm", "TorchCpuSum", "TorchCudaSum", "Tree",
-    "XlaCpuSum",
+    "XlaCpuProd", "XlaCpuSum",
 ]  # fmt: skip

@@ -1,0 +1,162 @@
+"""JAX on the CPU and on a GPU.
+
+Checked with JAX 0.10.2 on an x86-64 CPU (AMD EPYC with AVX-512).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from fpsim.devices._libraries import imported, is_x86, only, release, unknown
+from fpsim.devices.base import Array, Implementation, Routine
+from fpsim.errors import UnknownOrderError
+
+_LIBRARY = "JAX"
+_CHECKED = (0, 10)
+_SERIAL = 32  # terms up to which XLA's code for the CPU takes products one by one
+_SCAN = 256  # terms up to which a cumulative sum has a single level of windows
+_EMITTER = "XLA compiles {} for its shape on the CPU, and no rule is known"
+_GPU = "XLA compiles a kernel of its own for each shape on a GPU, and no rule is known"
+
+
+def implementations() -> list[Implementation]:
+    """Return ``jax.cpu`` and ``jax.gpu``."""
+    jax, reason = imported("jax", _LIBRARY, "jax")
+    if not reason:
+        _, reason = imported("jaxlib", "jaxlib", "jax")
+    return [_on(jax, "cpu", reason), _on(jax, "gpu", reason)]
+
+
+def _launches(jax: Any) -> dict[str, Callable[..., Any]]:
+    """Return the compiled call of each operation."""
+    from importlib import import_module
+
+    jnp = import_module("jax.numpy")
+    calls: dict[str, Callable[..., Any]] = {
+        "sum": jnp.sum,
+        "sum_axis0": lambda x: jnp.sum(x, 0),
+        "sum_axis1": lambda x: jnp.sum(x, 1),
+        "mean": jnp.mean,
+        "var": jnp.var,
+        "std": jnp.std,
+        "prod": jnp.prod,
+        "norm": jnp.linalg.norm,
+        "cumsum": jnp.cumsum,
+        "dot": jnp.dot,
+        "matvec": jnp.matmul,
+        "vecmat": jnp.matmul,
+        "matmul": jnp.matmul,
+        "multiply": jnp.multiply,
+    }
+    return {name: jax.jit(call) for name, call in calls.items()}
+
+
+def _on(jax: Any, kind: str, reason: str) -> Implementation:
+    name = f"jax.{kind}"
+    version = "" if jax is None else str(jax.__version__)
+    device: Any = None
+    if not reason:
+        device, reason = _device(jax, kind)
+    if reason:
+        return Implementation(name, _LIBRARY, version, kind=kind, unavailable=reason)
+    strategies = _cpu_strategies(version) if kind == "cpu" else dict.fromkeys(_cpu_strategies(version), unknown(_GPU))
+    launches = _launches(jax)
+    last: list[Any] = []
+
+    def launched(call: Callable[..., Any]) -> Callable[..., Any]:
+        def launch(*operands: Any) -> Any:
+            last[:] = [call(*operands)]
+            return last[0]
+
+        return launch
+
+    routines = {op: Routine(launched(launches[op]), rule) for op, rule in strategies.items()}
+    threads = f", {_threads()} thread{'s' * (_threads() > 1)}" if kind == "cpu" else ""
+    text = f"{platform.machine()} CPU{threads}" if kind == "cpu" else str(device.device_kind)
+    return Implementation(
+        name, _LIBRARY, version, text, kind, routines,
+        load=lambda x: jax.device_put(x, device), fetch=np.asarray, synchronize=lambda: jax.block_until_ready(last),
+    )  # fmt: skip
+
+
+def _device(jax: Any, kind: str) -> tuple[Any, str]:
+    """Return a device, and why there is none."""
+    try:
+        found = jax.devices(kind)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).split("\n", 1)[0][:200]
+        if kind == "gpu":
+            return None, "JAX sees no GPU; its builds for CUDA are installed by: python -m pip install 'jax[cuda13]'"
+        return None, f"JAX sees no CPU device ({reason})"
+    return found[0], ""
+
+
+def _threads() -> int:
+    """Return the number of threads that XLA's client for the CPU starts with."""
+    for name in ("PJRT_NPROC", "NPROC"):
+        if os.environ.get(name, "").isdecimal():
+            return max(1, int(os.environ[name]))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cpu_strategies(version: str) -> dict[str, Callable[..., str]]:
+    total = "xla_cpu_sum" if _threads() == 1 else f"xla_cpu_sum(threads={_threads()})"
+
+    def several(known: str, axis: int = 0) -> Callable[..., str]:
+        # One term is not added to anything, nor flushed.
+        return lambda x: known if x.shape[axis] != 1 else "serial"
+
+    def checked(operation: str, known: Callable[..., str] | str) -> Callable[..., str]:
+        what = f"jnp.{operation} on the CPU"
+        if not is_x86():
+            return unknown(f"{what} is known for x86-64 processors")
+        if release(version) != _CHECKED:
+            return unknown(f"{what} is known for JAX 0.10, not for {version}")
+        return only(what, known)
+
+    def products(x: Array, y: Array) -> str:
+        del y
+        if x.size == 1:
+            return "serial+ftz+daz"
+        return total if x.size > _SERIAL else "serial+fma+start(0.0)+ftz+daz"
+
+    def squares(x: Array) -> str:
+        if x.size <= _SERIAL:
+            message = f"jnp.linalg.norm on the CPU is not known for fewer than {_SERIAL + 1} terms"
+            raise UnknownOrderError(message)
+        return total
+
+    def running(x: Array) -> str:
+        if x.size > _SCAN:
+            message = f"jnp.cumsum on the CPU is not known for more than {_SCAN} terms"
+            raise UnknownOrderError(message)
+        return "chunks(16)+start(0.0)+ftz+daz" if x.size > 1 else "serial"
+
+    return {
+        "sum": checked("sum", several(total)),
+        "sum_axis0": checked("sum", several(total)),
+        "sum_axis1": checked("sum", several(total, 1)),
+        "mean": checked("mean", several(f"{total}+reciprocal")),
+        "var": unknown(_EMITTER.format("jnp.var")),
+        "std": unknown(_EMITTER.format("jnp.std")),
+        "prod": checked("prod", several("xla_cpu_prod")),
+        "norm": checked("linalg.norm", squares),
+        "cumsum": checked("cumsum", running),
+        "dot": checked("dot", products),
+        **{name: unknown(_EMITTER.format(name)) for name in ("matvec", "vecmat", "matmul")},
+        "multiply": checked("multiply", _multiplied),
+    }
+
+
+def _multiplied(a: Array, b: Array) -> str:
+    smallest = np.finfo(np.float32).smallest_normal
+    sizes = [np.abs(x.astype(np.float64)) for x in (a, b)]
+    if any(np.any((x < smallest) & (x > 0)) for x in (*sizes, sizes[0] * sizes[1])):
+        message = "jnp.multiply on the CPU flushes subnormal numbers, and these have some"
+        raise UnknownOrderError(message)
+    return "serial"
