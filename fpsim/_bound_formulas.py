@@ -68,6 +68,16 @@ def real_sum_bound(n: int, v: float, /) -> float:
     return v + max(n - 1, 0) * v * (1.0 + v) if n else 0.0
 
 
+def fused_add_error(terms: int, bits: int, result: Rounding, /) -> float:
+    """Return v, which bounds abs(error)/M of a fused add of so many products and an accumulator.
+
+    M is the sum of the magnitudes of all that is added. Each term loses less than ``2**(e - bits)`` where it is aligned
+    to the largest exponent e, and ``2**e <= M`` unless an operand or the accumulator is subnormal; what is left of them
+    adds up to at most M and is rounded once (the model of Fasi, Higham, Mikaitis & Pranesh, PeerJ CS 7 (2021) e330).
+    """
+    return (terms + 1) * math.ldexp(1.0, -bits) + relative_rounding_error(result)
+
+
 def kahan_bound(n: int, v: float, /) -> tuple[float, float]:
     """Return (r, q): abs(error) <= r A + q eta for Kahan's sum of n terms, eta the underflow error of an operation.
 

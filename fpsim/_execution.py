@@ -34,6 +34,10 @@ def _plain(program: Program) -> bool:
     return all(a.is_plain and a.accumulator == first.accumulator for a in program.arithmetics)
 
 
+def _has_fused_adds(program: Program) -> bool:
+    return any(arithmetic.terms for arithmetic in program.arithmetics)
+
+
 def closing_folds(program: Program) -> NDArray[np.bool]:
     """Which folds finish by a step of their own: rounding an output, dropping or adding a correction."""
     arithmetic = [program.arithmetics[index] for index in program.nodes[:, 3].tolist()]
@@ -47,7 +51,7 @@ def _workers(work: int) -> int:
     return 1 if work < 2_000_000 else available
 
 
-def _for_each(start_worker: Callable[[], Callable[[Any], None]], tasks: Iterable[Any], work: int) -> None:
+def for_each(start_worker: Callable[[], Callable[[Any], None]], tasks: Iterable[Any], work: int) -> None:
     """Run tasks that fill separate outputs; their number of threads cannot change a bit.
 
     Every worker calls `start_worker` once, for a function with working memory of its own, and does its share of tasks.
@@ -73,6 +77,9 @@ def _for_each(start_worker: Callable[[], Callable[[Any], None]], tasks: Iterable
 def run_sums(view: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
     """Return the sum of each column of `view`, shape (n, outputs)."""
     outputs = view.shape[1]
+    if _has_fused_adds(program):
+        summed: _Array = run_products(np.ones((1, view.shape[0]), view.dtype), view, program, arithmetic)[0]
+        return summed
     out = np.empty(outputs, storage(arithmetic.result_format))
     if outputs == 0:
         return out
@@ -93,7 +100,7 @@ def run_sums(view: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
     in_place = width == 1 and view.dtype == out.dtype
 
     def worker() -> Callable[[int], None]:
-        registers, stack, code = _rooms(program, 1, width, out.dtype)
+        registers, stack, code = rooms(program, 1, width, out.dtype)
         room = interpreter.aligned((0 if in_place else view.shape[0], width), out.dtype)
 
         def panel(start: int) -> None:
@@ -108,7 +115,7 @@ def run_sums(view: _Array, program: Program, arithmetic: Arithmetic) -> _Array:
 
         return panel
 
-    _for_each(worker, range(0, outputs, width), view.size)
+    for_each(worker, range(0, outputs, width), view.size)
     return out
 
 
@@ -151,7 +158,7 @@ def _panel(matrix: _Array, start: int, places: _Array | None, room: _Array) -> _
     return _frozen(room)
 
 
-def _rooms(program: Program, rows: int, columns: int, dtype: Any) -> tuple[_Array, _Array, _Array]:
+def rooms(program: Program, rows: int, columns: int, dtype: Any) -> tuple[_Array, _Array, _Array]:
     """Return the working memory of a worker: registers, stack and instruction buffer."""
     from fpsim.kernels import interpreter, sequencer
 
@@ -161,13 +168,26 @@ def _rooms(program: Program, rows: int, columns: int, dtype: Any) -> tuple[_Arra
 
 
 def run_products(
-    left: _Array, right: _Array, program: Program, arithmetic: Arithmetic, out: _Array | None = None
-) -> _Array:
-    """Return the product of two matrices, in `out` if that contiguous matrix is given."""
+    left: _Array, right: _Array, program: Program, arithmetic: Arithmetic, out: _Array | None = None,
+    formats: tuple[Format, Format] = (FLOAT32, FLOAT32),
+) -> _Array:  # fmt: skip
+    """Return the product of two matrices, in `out` if that contiguous matrix is given.
+
+    `formats` are those of the operands, where the arithmetic states none. Only fused adds look at them.
+    """
     (m, n), columns = left.shape, right.shape[1]
     if out is None:
         out = np.empty((m, columns), storage(arithmetic.result_format))
     if out.size == 0:
+        return out
+    if _has_fused_adds(program):
+        stated = [arithmetic.operand(name) for name in "ab"]
+        forms = [given if own is None else own.format for own, given in zip(stated, formats, strict=True)]
+        from fpsim._fused_execution import run_fused
+
+        wide = run_fused(left, right, program, (forms[0], forms[1]))
+        with np.errstate(over="ignore"):
+            out[:] = wide
         return out
     accumulator = storage(program.arithmetics[-1].accumulator.format)
     if not _plain(program) or not np.can_cast(np.result_type(left, right), accumulator):
@@ -195,7 +215,7 @@ def run_products(
     fused = np.array([a.fma for a in program.arithmetics])
 
     def worker() -> Callable[[tuple[int, int, int]], None]:
-        registers, stack, code = _rooms(program, rows, width, out.dtype)
+        registers, stack, code = rooms(program, rows, width, out.dtype)
         room = interpreter.aligned((n, width), out.dtype)
 
         def block(task: tuple[int, int, int]) -> None:
@@ -217,7 +237,7 @@ def run_products(
     panels = range(0, columns, width)
     parts = max(1, min(whole, _workers(work) // len(panels)))
     cuts = [whole * part // parts for part in range(parts + 1)]
-    _for_each(worker, [(start, a, b) for start in panels for a, b in itertools.pairwise(cuts)], work)
+    for_each(worker, [(start, a, b) for start in panels for a, b in itertools.pairwise(cuts)], work)
     return out
 
 
@@ -256,11 +276,11 @@ def run_multiplied(view: _Array, program: Program, arithmetic: Arithmetic) -> _A
     out = np.empty(outputs, storage(arithmetic.result_format))
     if outputs == 0:
         return out
-    tables = np.array([_table(a) for a in program.arithmetics])
+    tables = np.array([table_of(a) for a in program.arithmetics])
     closing = closing_folds(program)
 
     def worker() -> Callable[[int], None]:
-        _, stack, code = _rooms(program, 1, 1, np.float64)
+        _, stack, code = rooms(program, 1, 1, np.float64)
 
         def panel(start: int) -> None:
             part = np.ascontiguousarray(view[:, start : start + _PANEL], np.float64)
@@ -272,7 +292,7 @@ def run_multiplied(view: _Array, program: Program, arithmetic: Arithmetic) -> _A
 
         return panel
 
-    _for_each(worker, range(0, outputs, _PANEL), n * outputs * 8)
+    for_each(worker, range(0, outputs, _PANEL), n * outputs * 8)
     return out
 
 
@@ -283,7 +303,7 @@ def _general(
     from fpsim.kernels import general
 
     columns = right.shape[1]
-    tables = np.array([_table(a) for a in program.arithmetics])
+    tables = np.array([table_of(a) for a in program.arithmetics])
     closing = closing_folds(program)
     has_left = left is not None
     rows = np.zeros((1, 0)) if left is None else left.astype(np.float64)
@@ -291,7 +311,7 @@ def _general(
         out = np.empty((1, columns))
 
     def worker() -> Callable[[int], None]:
-        _, stack, code = _rooms(program, 1, 1, np.float64)
+        _, stack, code = rooms(program, 1, 1, np.float64)
 
         def panel(start: int) -> None:
             part = np.ascontiguousarray(right[:, start : start + _PANEL], np.float64)
@@ -309,10 +329,10 @@ def _general(
 
         return panel
 
-    _for_each(worker, range(0, columns, _PANEL), rows.shape[0] * right.size * 8)
+    for_each(worker, range(0, columns, _PANEL), rows.shape[0] * right.size * 8)
 
 
-def _table(a: Arithmetic) -> list[float]:
+def table_of(a: Arithmetic) -> list[float]:
     """Return the numbers of an arithmetic as the general executor reads them."""
 
     def numbers(form: Format, mode: RoundingMode) -> list[float]:

@@ -34,6 +34,40 @@ class Rounding:
 
 
 @dataclass(frozen=True, slots=True)
+class Alignment:
+    """How a fused add aligns its terms, and what it rounds their sum to.
+
+    Attributes
+    ----------
+    bits : int
+        Fraction bits that are kept below the largest exponent of all terms; the rest of each significand is dropped.
+    result : Rounding
+        What the exact sum of the truncated terms is rounded to: by default toward zero, in the exponents of float32,
+        to ``bits + 1`` bits, but no more than float32 has.
+    """
+
+    bits: int
+    result: Rounding
+
+    @classmethod
+    def to(cls, bits: int, result: Rounding | None = None, /) -> Alignment:
+        """Return an alignment to so many bits, and to the usual result if none is given."""
+        return cls(bits, result or cls._usual(bits))
+
+    @staticmethod
+    def _usual(bits: int) -> Rounding:
+        precision = min(FLOAT32.precision, max(bits, 0) + 1)
+        return Rounding(Format("", precision, FLOAT32.emin, FLOAT32.emax), "toward-zero")
+
+    def __str__(self) -> str:
+        return str(self.bits) if self.result == self._usual(self.bits) else f"{self.bits}, {self.result}"
+
+
+#: Terms of a fused add, and fraction bits of its alignment, up to which float64 holds every sum exactly.
+MOST_TERMS, MOST_BITS = 1024, 40
+
+
+@dataclass(frozen=True, slots=True)
 class Arithmetic:
     """The arithmetic of one part of a summation tree.
 
@@ -51,8 +85,14 @@ class Arithmetic:
         partial sums. Dot2 (Ogita, Rump & Oishi 2005) collects the errors of the products too.
     ftz, daz : bool
         Flush subnormal results, respectively subnormal operands, to a zero of the same sign.
+    align : Alignment or None
+        The alignment of fused adds.
+    terms : int
+        0, or the number of leaves in a fused add: this part of the tree is a chain of them.
     operands : Rounding or None
         What the operands are rounded to before anything else.
+    right : Rounding or None
+        The same for the right operand of a product, where it is not as the left one.
     output : Rounding or None
         What the finished sum is rounded to.
     start : {"first", "+0", "-0"}
@@ -67,10 +107,17 @@ class Arithmetic:
     compensation: str | None = None
     ftz: bool = False
     daz: bool = False
+    align: Alignment | None = None
+    terms: int = 0
     operands: Rounding | None = None
+    right: Rounding | None = None
     output: Rounding | None = None
     start: str = "first"
     mean: str = "divide"
+
+    def operand(self, name: str, /) -> Rounding | None:
+        """Return what operand "a", "b" or "x" is rounded to."""
+        return self.right if name == "b" and self.right is not None else self.operands
 
     @property
     def operand_format(self) -> Format:
@@ -90,13 +137,23 @@ class Arithmetic:
         """Whether every operation is one rounding to nearest in float32 or float64, as the hardware does it."""
         native = self.accumulator in (Rounding(FLOAT32), Rounding(FLOAT64))
         own_products = self.fma or self.product in (None, self.accumulator.format)
-        return native and own_products and self.compensation is None and not self.ftz and self.output is None
+        return (
+            native
+            and own_products
+            and self.compensation is None
+            and not (self.ftz or self.terms)
+            and self.output is None
+        )
 
     def __str__(self) -> str:
         """Return the settings as a strategy text writes them, those that differ from the default."""
         plain = Arithmetic()
         changes = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         changed = {name: value for name, value in changes.items() if value != getattr(plain, name)}
+        if changed.pop("terms", 0):
+            own = Settings(align=self.align, output=self.output)
+            return " + ".join([f"fused({self.terms})", *own.parts()])
+        changed.pop("align", None)
         accumulator = {"accumulator": self.accumulator}
         return " + ".join(Settings(**{**accumulator, **changed}).parts())
 
@@ -136,7 +193,9 @@ class Settings:
     compensation: str | None = None
     ftz: bool | None = None
     daz: bool | None = None
+    align: Alignment | None = None
     operands: Rounding | None = None
+    right: Rounding | None = None
     output: Rounding | None = None
     start: str | None = None
     mean: str | None = None
@@ -150,6 +209,8 @@ class Settings:
             changes.setdefault("product", None)
         if changes.get("product") is not None:
             changes.setdefault("fma", False)
+        if changes.get("operands") is not None:
+            changes.setdefault("right", None)
         return dataclasses.replace(arithmetic, output=None, **changes)
 
     def merged(self, inner: Settings, /) -> Settings:
@@ -183,8 +244,13 @@ class Settings:
         parts += [name if value else f"{name}(off)" for name, value in flags.items() if value is not None]
         if self.mean is not None:
             parts.append(self.mean)
+        if self.align is not None:
+            parts.append(f"align({self.align})")
         if self.operands is not None:
-            parts.append(f"operands({self.operands})")
+            right = "" if self.right is None else f", {self.right.format}"
+            parts.append(
+                f"operands({self.operands.format}{right}{str(self.operands)[len(str(self.operands.format)) :]})"
+            )
         if self.output is not None:
             parts.append(f"output({self.output})")
         return parts

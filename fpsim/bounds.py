@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fpsim._bound_formulas import (
     compensated_bound,
+    fused_add_error,
     growth_bound,
     growth_factor,
     kahan_bound,
@@ -38,7 +39,7 @@ from fpsim.programs import LEAF, Program
 from fpsim.strategies import Strategy, strategy as as_strategy
 
 __all__ = [
-    "OPERATIONS", "Operands", "WorstCase", "bound", "classical", "compensated_bound", "growth_bound",
+    "OPERATIONS", "Operands", "WorstCase", "bound", "classical", "compensated_bound", "fused_add_error", "growth_bound",
     "kahan_bound", "operands", "path_bound", "real_sum_bound", "relative_rounding_error", "sum_bound",
     "uncorrected_bound", "underflow_error", "worst_case",
 ]  # fmt: skip
@@ -157,6 +158,13 @@ def worst_case(op: str, program: Program, arithmetic: Arithmetic, /, *, data: Fo
     peaks = [0.0]
     for node, row in enumerate(program.nodes.tolist()):
         own = program.arithmetics[row[3]]
+        if own.terms:
+            children = program.children(node)
+            before = [raw[child] for _, child in children if child != LEAF]
+            leaf_count = sum(times for times, child in children if child == LEAF)
+            raw.append(_fused_fold(op, before, leaf_count, own, data or arithmetic.operand_format))
+            peaks.append(raw[-1].entry)
+            continue
         terms: list[tuple[int, _Part]] = []
         for times, child in program.children(node):
             if child == LEAF:
@@ -278,6 +286,23 @@ def _fold(terms: list[tuple[int, _Part]], a: Arithmetic) -> tuple[_Part, float]:
     return replace(total, form=result_form, absolute=absolute, exact=exact), peak
 
 
+def _fused_fold(op: str, before: list[_Part], leaf_count: int, a: Arithmetic, data: Format) -> _Part:
+    """Return the result of a chain of fused adds, which starts from the sum `before` if there is one."""
+    assert a.align is not None
+    bits, result = a.align.bits, a.align.result
+    adds = -(-leaf_count // a.terms)
+    terms = min(a.terms, leaf_count)
+    step = math.log1p(fused_add_error(terms, bits, result))
+    # A subnormal operand or accumulator counts with the smallest exponent of its format, which can be the largest one.
+    left, right = (data if own is None else own.format for own in (a.operand("a"), a.operand("b")))
+    power = max(left.emin, result.format.emin)
+    if op != "sum":
+        power = max(left.emin + right.emax, left.emax + right.emin, result.format.emin)
+    lost = (terms + 1) * math.ldexp(1.0, power - bits) + underflow_error(result, flush=a.ftz)
+    entry = max((part.entry for part in before), default=0.0) + adds * step
+    return _Part(result.format, entry, absolute=adds * lost + sum(part.absolute for part in before))
+
+
 def _kahan_fold(terms: list[tuple[int, _Part]], a: Arithmetic, eta: float) -> tuple[_Part, float]:
     count = sum(times for times, _ in terms)
     relative, underflows = kahan_bound(count, relative_rounding_error(a.accumulator))
@@ -323,7 +348,9 @@ def _one_format_bound(op: str, program: Program, root: Arithmetic, data: Format)
     inner_outputs = any(
         program.arithmetics[index].output is not None for index in program.nodes[:-1, 3].tolist()
     ) or bool(root.output is not None and (program.nodes[:-1, 3] == last).any())
-    plain = all(a.accumulator == rounding and a.compensation is None and not a.ftz for a in program.arithmetics)
+    plain = all(
+        a.accumulator == rounding and a.compensation is None and not a.ftz and not a.terms for a in program.arithmetics
+    )
     if not plain or inner_outputs or not rounding.mode.startswith("nearest") or not rounding.format.subnormals:
         return math.inf
     v = relative_rounding_error(rounding)

@@ -173,7 +173,7 @@ def _sums_of_squares(x: _Array, data: Format, chosen: Strategy, axis: Any) -> _A
     for part in parts:
         program = _resolved(chosen, part.order).program(view.shape[0], data=data)
         places = _places(part.columns)
-        plainly = not any(a.fma or a.compensation == "dot2" for a in program.arithmetics)
+        plainly = not any(a.fma or a.terms or a.compensation == "dot2" for a in program.arithmetics)
         alike = {(a.accumulator, a.product, a.ftz) for a in program.arithmetics} == {
             (arithmetic.accumulator, arithmetic.product, arithmetic.ftz)
         }
@@ -243,8 +243,8 @@ def prod(x: Any, /, strategy: str | Strategy | Order, *, axis: Any = None, keepd
     out = np.empty(view.shape[1], storage(arithmetic.result_format))
     for part in parts:
         program = _resolved(chosen, part.order).program(view.shape[0], data=data)
-        if any(a.fma or a.compensation is not None for a in program.arithmetics):
-            message = f"prod multiplies only: {chosen} has fused multiply-adds or compensation, which sums have"
+        if any(a.fma or a.terms or a.compensation is not None for a in program.arithmetics):
+            message = f"prod multiplies only: {chosen} has fused adds, multiply-adds or compensation, which sums have"
             raise InputError(message)
         places = _places(part.columns)
         out[places] = run_multiplied(view[:, places], program, arithmetic)
@@ -292,6 +292,9 @@ def cumsum(x: Any, /, strategy: str | Strategy | Order, *, axis: int | None = No
         message = (
             f"cumsum needs an order that takes the terms in sequence (serial, chunks, split, pairwise): not {chosen}"
         )
+        raise InputError(message)
+    if any(a.terms for a in program.arithmetics):
+        message = f"cumsum needs a sum after every term, which the fused adds of {chosen} do not have"
         raise InputError(message)
     if arithmetic.compensation is not None and program.fold_count > 1:
         message = (
@@ -388,9 +391,9 @@ def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
             program = _resolved(chosen, part.order).program(one.shape[-1], data=data)
             rows, columns = _places(part.rows), _places(part.columns)
             if part.rows is None and part.columns is None:
-                run_products(one, other, program, arithmetic, out[index])
+                run_products(one, other, program, arithmetic, out[index], (form_a, form_b))
                 continue
-            block = run_products(one[rows], other[:, columns], program, arithmetic)
+            block = run_products(one[rows], other[:, columns], program, arithmetic, None, (form_a, form_b))
             if isinstance(rows, slice) or isinstance(columns, slice):
                 out[index][rows, columns] = block
             else:
@@ -431,10 +434,10 @@ def operand_of(x: Any, name: str, chosen: Strategy) -> tuple[_Array, Format]:
     if type(chosen.order).defaults is not Order.defaults:
         _check_summed_as_floats(x, name, chosen)
     arithmetic = chosen.arithmetic(form)
-    target = arithmetic.operand_format
+    stated = arithmetic.operand(name)
+    target = arithmetic.operand_format if stated is None else stated.format
     if not target.includes(form):
-        mode = arithmetic.operands.mode if arithmetic.operands is not None else "nearest-even"
-        values = np.asarray(round_to(values, target, mode=mode))
+        values = np.asarray(round_to(values, target, mode="nearest-even" if stated is None else stated.mode))
         form = target
     wanted = np.float64 if form == FLOAT64 or not FLOAT32.includes(form) else np.float32
     if values.dtype != wanted:

@@ -184,7 +184,7 @@ def take_corrected(s: Any, c: Any, r: int, j: int, a: float, b: float, table: An
 
 
 @kernel
-def _run(code: Any, q: int, table: Any, left: Any, right: Any, has_left: bool, s: Any, c: Any, out: Any) -> None:
+def run_leaves(code: Any, q: int, table: Any, left: Any, right: Any, has_left: bool, s: Any, c: Any, out: Any) -> None:
     """Fold a run of leaves; `out` of at least one row takes the sum after every leaf."""
     r = code[q, DST]
     start = code[q, START]
@@ -234,7 +234,7 @@ def closed(s: float, c: float, table: Any) -> float:
 
 
 @kernel
-def _add(s: Any, c: Any, r: int, carries: bool, table: Any) -> None:
+def add_register(s: Any, c: Any, r: int, carries: bool, table: Any) -> None:
     """Add register r + 1 to register r; an error that it carries is carried on."""
     for j in range(s.shape[1]):
         take(s, c, r, j, s[r + 1, j], 0.0, table)
@@ -277,9 +277,9 @@ def general(
                 table = tables[code[q, ARITHMETIC]]
                 r = code[q, DST]
                 if code[q, OP] == RUN:
-                    _run(code, q, table, left[m], right, has_left, s, c, scan)
+                    run_leaves(code, q, table, left[m], right, has_left, s, c, scan)
                 elif code[q, OP] == ADD:
-                    _add(s, c, r, table[COMPENSATION] >= NEUMAIER, table)
+                    add_register(s, c, r, table[COMPENSATION] >= NEUMAIER, table)
                 elif code[q, OP] == SHIFT:
                     for k in range(code[q, BASE], code[q, BASE] + code[q, N_ITEMS]):
                         for j in range(right.shape[1]):

@@ -144,6 +144,10 @@ class Order(ABC):
         del data
         return self, NO_SETTINGS
 
+    def check(self, arithmetic: Arithmetic) -> None:
+        """Raise `StrategyError` where the order cannot be had in this arithmetic; most can in any."""
+        del arithmetic
+
     def arguments(self) -> list[str]:
         """Return the arguments in the notation of a strategy text."""
         return []

@@ -1,0 +1,76 @@
+"""Running programs that have fused adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpsim._execution import closing_folds, for_each, rooms, table_of
+from fpsim.arithmetic import Arithmetic
+from fpsim.formats import Format
+from fpsim.programs import Program
+
+_Array = NDArray[Any]
+_COLUMNS, _ROWS = 64, 8  # of the tile that is treated together: a fused add's operands stay in the nearest cache
+# A zero accumulator counts with this exponent, on the H200; published models say -126.
+_ZERO_EXPONENT = -133
+# The NaN of NVIDIA's matrix units, 0x7FFFFFFF as a float32 and 0x7FFF as a float16.
+_NAN = np.int64(0x7FFF_FFFF_E000_0000).view(np.float64)
+
+
+def run_fused(left: _Array, right: _Array, program: Program, formats: tuple[Format, Format]) -> _Array:
+    """Return the product of two matrices as float64; the operands are numbers of `formats`, inside float32."""
+    from fpsim.kernels import fused
+
+    if program.sequential is not program:
+        places, program = program.visits, program.sequential
+        left, right = left[:, places], right[places]
+    (m, n), columns = left.shape, right.shape[1]
+    out = np.empty((m, columns))
+    tables = np.array([table_of(a) for a in program.arithmetics])
+    own = np.array([_fused_table(a) for a in program.arithmetics])
+    closing = closing_folds(program)
+    rows = np.ascontiguousarray(left, np.float64)
+    row_powers, finite = powers(rows, formats[0]), np.asarray(np.isfinite(rows).all(axis=1))
+
+    def worker() -> Callable[[tuple[int, int, int]], None]:
+        _, stack, code = rooms(program, 1, 1, np.float64)
+
+        def block(task: tuple[int, int, int]) -> None:
+            start, first, last = task
+            part = np.ascontiguousarray(right[:, start : start + _COLUMNS], np.float64)
+            width = part.shape[1]
+            s, c = np.zeros((2, _ROWS, program.registers, width))
+            room, result = np.empty((4, width)), np.empty((last - first, width))
+            fused.fused_products(
+                program.nodes, program.segments, closing, tables, own, rows[first:last], row_powers[first:last],
+                finite[first:last], part, powers(part, formats[1]), bool(np.isfinite(part).all()), s, c, room, result,
+                stack, code,
+            )  # fmt: skip
+            out[first:last, start : start + width] = result
+
+        return block
+
+    height = max(_ROWS, -(-m // 8))
+    tasks = [(start, top, min(top + height, m)) for start in range(0, columns, _COLUMNS) for top in range(0, m, height)]
+    for_each(worker, tasks, m * n * columns)
+    out[np.isnan(out)] = _NAN
+    return out
+
+
+def powers(x: _Array, form: Format) -> _Array:
+    """Return the power of two that each operand counts with: its own, for subnormals the smallest of its format.
+
+    A zero counts for nothing.
+    """
+    own = (x.view(np.int64) & 0x7FF0_0000_0000_0000).view(np.float64)
+    return np.where(x == 0, 0.0, np.maximum(own, form.smallest_normal))
+
+
+def _fused_table(a: Arithmetic) -> list[float]:
+    """Return the numbers of an arithmetic's fused adds as the executor reads them."""
+    unit = 2.0**a.align.bits if a.align is not None else 1.0
+    return [float(a.terms), unit, 2.0**_ZERO_EXPONENT, a.accumulator.format.smallest_normal]

@@ -1,0 +1,208 @@
+"""Matrix units: chains of fused adds, and the units of GPU architectures as named rules."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from fpsim.arithmetic import MOST_BITS, MOST_TERMS, Alignment, Arithmetic, Rounding, Settings
+from fpsim.errors import StrategyError
+from fpsim.formats import BFLOAT16, E4M3FN, E5M2, FLOAT16, FLOAT32, TF32, Format
+from fpsim.orders.base import Order, Part, Reduction
+from fpsim.orders.combinators import Chunks, Pairwise
+from fpsim.orders.named import NamedRule
+from fpsim.programs import Builder, Items, Segment, count_items, split_items
+
+RESTS: Final = ("last", "first")
+
+
+@dataclass(frozen=True, slots=True)
+class Fused(Order):
+    """A chain of fused adds: the accumulator starts from zero and takes `terms` leaves at a time.
+
+    A fused add aligns the products and the accumulator to the largest exponent among them, drops what is below the
+    fraction bits of ``align``, sums exactly, and rounds once. The last one takes what is left, or the first one with
+    ``rest=first``.
+    """
+
+    terms: int
+    rest: str = "last"
+    name: ClassVar[str] = "fused"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.terms <= MOST_TERMS:
+            message = f"fused: terms must be a whole number from 1 to {MOST_TERMS}, not {self.terms!r}"
+            raise StrategyError(message)
+        if self.rest not in RESTS:
+            message = f"fused: rest={self.rest} is not one of {', '.join(RESTS)}"
+            raise StrategyError(message)
+
+    def check(self, arithmetic: Arithmetic) -> None:
+        align = arithmetic.align
+        if align is None or not 1 <= align.bits <= MOST_BITS:
+            message = f"{self} needs align(bits), 1 to {MOST_BITS} fraction bits, such as {self}+align(25)"
+            raise StrategyError(message)
+        if arithmetic.fma or arithmetic.product is not None or arithmetic.compensation is not None:
+            message = f"{self} adds exact products in one step: drop fma, product(...) and compensation"
+            raise StrategyError(message)
+        for form in (arithmetic.operand_format, *(r.format for r in (arithmetic.right, align.result) if r is not None)):
+            if not FLOAT32.includes(form):
+                message = f"{self}: fused adds are emulated for numbers of float32, not of {form}; add operands(...)"
+                raise StrategyError(message)
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        self.check(arithmetic)
+        if any(segment.item is not None for segment in items):
+            message = f"{self} takes products, not partial sums; add those by another order"
+            raise StrategyError(message)
+        assert arithmetic.align is not None
+        own = dataclasses.replace(
+            arithmetic, terms=self.terms, accumulator=arithmetic.align.result, start="+0", output=None
+        )
+        short = count_items(items) % self.terms
+        if self.rest == "last" or not short or short == count_items(items):
+            return builder.fold(items, own)
+        head, tail = split_items(items, short)
+        return builder.fold([builder.fold(head, own), *tail], own, start="first")
+
+    def arguments(self) -> list[str]:
+        return [str(self.terms), *([] if self.rest == "last" else [f"rest={self.rest}"])]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """The arithmetic of one matrix instruction.
+
+    Attributes
+    ----------
+    order : Order
+        How it adds the products of its inner dimension, and goes on over several instructions.
+    settings : Settings
+        The arithmetic.
+    instruction : str
+        The instruction, with its inner dimension.
+    maturity : {"hardware", "model"}
+        "hardware": equal bits on recorded results of the hardware. "model": from a published model, not checked here.
+    evidence : str
+        Where it comes from.
+    """
+
+    order: Order
+    settings: Settings
+    instruction: str
+    maturity: str
+    evidence: str
+
+
+_MMA_SIM = "MMA-Sim (Xie et al., arXiv 2511.10909), which its authors checked against the hardware"
+_FASI = "Fasi, Higham, Mikaitis & Pranesh (PeerJ CS 7 (2021) e330), and " + _MMA_SIM
+_H200 = "recorded products of cuBLAS 13.1 on an H200, with PyTorch 2.11"
+_TYPES: dict[str, Format] = {"float16": FLOAT16, "bfloat16": BFLOAT16, "tf32": TF32, "e4m3fn": E4M3FN, "e5m2": E5M2}
+# Fraction bits of the alignment, fp8 apart, and the leaves of a fused add.
+_BITS = {"volta": 23, "turing": 24, "ampere": 24, "ada": 24, "hopper": 25, "blackwell": 25}
+_TERMS = {
+    "volta": {"float16": 4},
+    "turing": {"float16": 8},
+    "ampere": {"float16": 8, "bfloat16": 8, "tf32": 4},
+    "ada": {"float16": 8, "bfloat16": 8, "tf32": 4, "e4m3fn": 16, "e5m2": 16},
+    "hopper": {"float16": 16, "bfloat16": 16, "tf32": 8, "e4m3fn": 32, "e5m2": 32},
+    "blackwell": {"float16": 16, "bfloat16": 16, "tf32": 8, "e4m3fn": 32, "e5m2": 32},
+}
+_INSTRUCTIONS = {
+    "volta": "mma.m8n8k4", "turing": "mma.m16n8k8", "ampere": "mma, two halves of k", "ada": "mma, two halves of k",
+    "hopper": "wgmma, and mma but for fp8", "blackwell": "tcgen05.mma and mma",
+}  # fmt: skip
+
+
+def _nvidia(arch: str, form: str, result: str) -> Unit:
+    terms = _TERMS[arch][form]
+    fp8 = form in ("e4m3fn", "e5m2")
+    bits = 13 if fp8 and arch in ("ada", "hopper") else _BITS[arch]
+    rounding = Rounding(FLOAT16) if result == "float16" else None
+    # The instruction drops the low bits of float32 operands.
+    operands = Rounding(_TYPES[form], "toward-zero" if form == "tf32" else "nearest-even")
+    settings = Settings(align=Alignment.to(bits, rounding), operands=operands, output=rounding)
+    hardware = arch == "hopper" and result == "float32" and form != "e5m2"
+    evidence = _H200 if hardware else _FASI if arch in ("volta", "turing") else _MMA_SIM
+    return Unit(Fused(terms), settings, _INSTRUCTIONS[arch], "hardware" if hardware else "model", evidence)
+
+
+def _amd(arch: str, form: str) -> Unit:
+    flushed = True if arch == "cdna2" else None
+    settings = Settings(ftz=flushed, daz=flushed, operands=Rounding(_TYPES[form]))
+    group = 2 if form == "bfloat16" else 4
+    return Unit(Chunks(group, Pairwise()), settings, f"mfma, groups of {group}", "model", _MMA_SIM)
+
+
+#: The matrix units by architecture, operand type and result type.
+UNITS: Final[dict[tuple[str, str, str], Unit]] = {
+    **{
+        (arch, form, result): _nvidia(arch, form, result)
+        for arch, forms in _TERMS.items()
+        for form in forms
+        for result in (("float32", "float16") if form not in ("bfloat16", "tf32") else ("float32",))
+    },
+    **{(arch, form, "float32"): _amd(arch, form) for arch in ("cdna1", "cdna2") for form in ("float16", "bfloat16")},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCore(NamedRule):
+    """A chain of matrix instructions on one accumulator, as `UNITS` has them.
+
+    `arch` is the architecture, `type` the operands' format, `result` the accumulator's.
+    """
+
+    arch: str
+    type: str
+    result: str = "float32"
+    name: ClassVar[str] = "tensor_core"
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {
+        "arch": tuple(dict.fromkeys(arch for arch, _, _ in UNITS)),
+        "type": tuple(_TYPES),
+        "result": ("float32", "float16"),
+    }
+
+    def __post_init__(self) -> None:
+        NamedRule.__post_init__(self)
+        if (self.arch, self.type, self.result) not in UNITS:
+            known = ", ".join(
+                f"type={t}" + ("" if r == "float32" else f" result={r}") for a, t, r in UNITS if a == self.arch
+            )
+            message = f"tensor_core: arch={self.arch} is not known with type={self.type}, result={self.result}; known: {known}"
+            raise StrategyError(message)
+
+    @property
+    def unit(self) -> Unit:
+        """The instruction."""
+        return UNITS[self.arch, self.type, self.result]
+
+    def check(self, arithmetic: Arithmetic) -> None:
+        self.unit.order.check(self._own(arithmetic))
+
+    def _own(self, arithmetic: Arithmetic) -> Arithmetic:
+        # Inside another order the rule keeps its alignment, but for one that is given there.
+        return (
+            arithmetic
+            if arithmetic.align is not None
+            else dataclasses.replace(arithmetic, align=self.unit.settings.align)
+        )
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        return self.unit.order.build(builder, items, self._own(arithmetic), width=width)
+
+    def layout(self, case: Reduction) -> tuple[tuple[int, ...], list[Part]]:
+        return Order.layout(self, case)
+
+    def defaults(self, data: Format | None) -> Settings:
+        del data
+        return self.unit.settings
+
+    def arguments(self) -> list[str]:
+        fields = [(field.name, getattr(self, field.name), field.default) for field in dataclasses.fields(self)]
+        return [f"{name}={value}" for name, value, default in fields if value != default]
+
+
+__all__ = ["UNITS", "Fused", "TensorCore", "Unit"]
