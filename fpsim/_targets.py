@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import platform
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,11 +30,20 @@ class Target:
         Takes NumPy arrays.
     op : str or None
         The operation, where the name tells.
+    device : str
+        What it runs on.
+    implementation : str
+        The name of the implementation, or that of the function.
+    versions : dict of str to str
+        Of the library, and of NumPy.
     """
 
     name: str
     function: Callable[..., Any]
     op: str | None
+    device: str
+    implementation: str
+    versions: dict[str, str]
 
 
 def target(text: str, /, *, device: str | None = None) -> Target:
@@ -68,7 +79,9 @@ def target(text: str, /, *, device: str | None = None) -> Target:
         for part in parts[count:]:
             found = getattr(found, part, None)
         if callable(found):
-            return Target(text, _converting(found, parts[0], device), _GUESSES.get(parts[-1]))
+            function = _converting(found, parts[0], device)
+            versions = _versions(parts[0], getattr(sys.modules[parts[0]], "__version__", ""))
+            return Target(text, function, _GUESSES.get(parts[-1]), _device(device), text, versions)
         message = f"{'.'.join(parts[:count])} has no function {'.'.join(parts[count:])}"
         raise InputError(message)
     message = (
@@ -88,7 +101,22 @@ def _of_implementation(text: str) -> Target:
         message = f"there is no implementation {name!r}; known are {known}"
         raise InputError(message)
     found[0].routine(operation)
-    return Target(text, lambda *x: found[0].run(operation, *x), operation if operation in OPERATIONS else None)
+    one = found[0]
+    op = operation if operation in OPERATIONS else None
+    versions = _versions(one.library, one.version)
+    return Target(text, lambda *x: one.run(operation, *x), op, one.device, one.name, versions)
+
+
+def _versions(library: str, version: str) -> dict[str, str]:
+    import numpy as np
+
+    return {**({library: version} if version else {}), "NumPy": np.__version__}
+
+
+def _device(name: str | None) -> str:
+    if name is not None and name.startswith("cuda"):
+        return str(sys.modules["torch"].cuda.get_device_name())
+    return platform.processor() or platform.machine()
 
 
 def _converting(function: Callable[..., Any], root: str, device: str | None) -> Callable[..., Any]:

@@ -31,6 +31,7 @@ SIZES: Final[dict[int, tuple[tuple[int, ...], ...]]] = {
     2: ((3, 50), (200, 100), (257, 129)),
     3: ((5, 40, 3), (33, 77, 29), (100, 400, 100)),
 }
+_RANKS: Final = ((2, 1000), (3, 5003))  # of an all-reduce: processes and elements
 _DTYPES = ("float16", "float32", "float64")
 
 _Array = NDArray[Any]
@@ -200,7 +201,8 @@ def check(
         See `fpsim.devices.implementations`; by default all that can run here.
     sizes : sequence of int, tuple or str, optional
         Such as ``1000``, ``"200x100"`` (for sums over an axis and matrix times vector) and ``"64x300x48"`` (for
-        products of matrices): each operation takes those of its kind. By default a few of each kind.
+        products of matrices): each operation takes those of its kind. By default a few of each kind; an all-reduce
+        takes sizes that are given only where it is asked for by name.
     laws : sequence of str or Law, optional
         What operands are drawn from, see `fpsim.law`.
     dtype : dtype or str
@@ -239,7 +241,7 @@ def check(
     cases = [
         (one, size, [impl for impl in known if impl.available and one.name in impl.routines])
         for one in asked
-        for size in numbers[one.dimensions]
+        for size in (_RANKS if one.name == "all_reduce" and operations is None else numbers[one.dimensions])
     ]
     total, done = sum(len(able) for _, _, able in cases), 0
     streams = _spawned(rng, len(cases))
@@ -315,7 +317,11 @@ def compare(
     worst = _Worst()
     first: Mismatch | None = None
     for text, operands in drawn:
-        actual = implementation.run(name, *operands)
+        try:
+            actual = implementation.run(name, *operands)
+        except UnknownOrderError as error:  # the routine does not take this type or size
+            unknown = str(error)
+            continue
         repeats = repeats and _same(actual, implementation.run(name, *operands)).all().item()
         outputs += actual.size
         try:
@@ -331,7 +337,7 @@ def compare(
         if first is None and not same.all():
             first = _mismatch(text, same, predicted, actual)
         worst.add(one, operands, predicted, actual, None if one.bound is None else _bound(one, operands, chosen))
-    spent = measure(implementation, name, *drawn[-1][1]) if times else None
+    spent = measure(implementation, name, *drawn[-1][1]) if times and outputs else None
     if not routine.reproducible and not unknown:
         unknown = "its order changes from run to run"
     return Comparison(

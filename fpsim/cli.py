@@ -26,6 +26,7 @@ COMMANDS = {
     "predict": "predict the error of strategies on given data or a data law",
     "check": "compare real routines with their predictions, to the bit",
     "reveal": "find the order and arithmetic of a function, and prove it by replay",
+    "profiles": "list, show or verify what is on record of devices",
     "explain": "explain why two results of one operation differ",
 }
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
+from fpsim.arithmetic import NO_SETTINGS, Alignment, Arithmetic, Rounding, Settings
 from fpsim.errors import InputError, StrategyError
 from fpsim.formats import FLOAT64, ROUNDING_MODES, Format, format_named
 from fpsim.orders import ORDERS, Configured, Order
@@ -31,7 +31,7 @@ _FLAGS: dict[str, dict[str, Any]] = {
     "reciprocal": {"mean": "reciprocal"},
 }
 _WITH_FORMAT = {"acc": "accumulator", "operands": "operands", "output": "output"}
-SETTINGS = (*_FLAGS, *_WITH_FORMAT, "product", "start")
+SETTINGS = (*_FLAGS, *_WITH_FORMAT, "product", "start", "align")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +104,7 @@ def _check_parts(order: Order, arithmetic: Arithmetic) -> None:
     if isinstance(order, Configured):
         arithmetic = order.settings.over(arithmetic)
         arithmetic.check()
+    order.check(arithmetic)
     for field in dataclasses.fields(order):  # type: ignore[arg-type]
         part = getattr(order, field.name)
         if isinstance(part, Order):
@@ -299,16 +300,34 @@ class _Parser:
             return Settings(start={"0.0": "+0", "-0.0": "-0", "first": "first"}[words[0]])
         if name == "product" and len(words) == 1:
             return Settings(product=self.format(words[0], node))
+        if name == "align" and words[0].isdecimal() and len(words) <= 3:
+            bits = int(words[0])
+            return Settings(align=Alignment.to(bits, self.rounding(words[1:], node) if words[1:] else None))
+        if name == "operands" and len(words) in (2, 3) and self.is_format(words[1]):
+            right = self.rounding(words[1:], node)
+            return Settings(operands=Rounding(self.format(words[0], node), right.mode), right=right)
         if name in _WITH_FORMAT and len(words) <= 2:
-            mode = words[1].strip("'\"").replace("_", "-").replace(" ", "") if len(words) == 2 else "nearest-even"
-            if mode not in ROUNDING_MODES or mode == "stochastic":
-                choices = ", ".join(m.replace("-", "_") for m in ROUNDING_MODES if m != "stochastic")
-                self.fail(f"unknown rounding mode {words[1]}; known modes: {choices}", node)
-            change: Any = {_WITH_FORMAT[name]: Rounding(self.format(words[0], node), mode)}
+            change: Any = {_WITH_FORMAT[name]: self.rounding(words, node)}
             return Settings(**change)
         if name in SETTINGS:
             self.fail(f"cannot read the setting {ast.unparse(node)}", node)
         return self.fail(f"unknown setting {name!r}; known settings: {', '.join(SETTINGS)}", node)
+
+    def rounding(self, words: list[str], node: ast.expr) -> Rounding:
+        """Return what a format and perhaps a rounding mode say."""
+        mode: Any = words[1].strip("'\"").replace("_", "-").replace(" ", "") if len(words) == 2 else "nearest-even"
+        if mode not in ROUNDING_MODES or mode == "stochastic":
+            choices = ", ".join(m.replace("-", "_") for m in ROUNDING_MODES if m != "stochastic")
+            self.fail(f"unknown rounding mode {words[1]}; known modes: {choices}", node)
+        return Rounding(self.format(words[0], node), mode)
+
+    @staticmethod
+    def is_format(text: str) -> bool:
+        try:
+            format_named(text)
+        except InputError:
+            return False
+        return True
 
     def format(self, text: str, node: ast.expr) -> Format:
         try:
@@ -329,9 +348,10 @@ def _without_colons(text: str) -> tuple[str, list[int]]:
         before = text[position : match.start()]
         out.append(before)
         columns += range(position, match.start())
-        call = f"{match[1]}({match[2][1:].replace(':', ',')})"
+        inner = f'"{match[2][1:]}"' if match[1] == "profile" else match[2][1:].replace(":", ",")
+        call = f"{match[1]}({inner})"
         out.append(call)
-        columns += [*range(match.start(), match.end()), match.end() - 1]
+        columns += [*range(match.start(), match.end()), *[match.end() - 1] * (len(call) - len(match[0]))]
         position = match.end()
     out.append(text[position:])
     columns += range(position, len(text) + 1)

@@ -186,7 +186,7 @@ def test_errors_of_every_operation_are_those_of_float64_arithmetic() -> None:
     plain: dict[str, Any] = {
         "sum": np.sum, "mean": np.mean, "var": np.var, "std": np.std, "norm": np.linalg.norm, "dot": np.dot,
         "sum_axis0": lambda x: np.sum(x, axis=0), "sum_axis1": lambda x: np.sum(x, axis=1), "cumsum": np.cumsum,
-        "matvec": np.matmul, "vecmat": np.matmul, "matmul": np.matmul, "multiply": np.multiply, "prod": np.prod,
+        "all_reduce": lambda x: np.sum(x, axis=0), "matvec": np.matmul, "vecmat": np.matmul, "matmul": np.matmul, "multiply": np.multiply, "prod": np.prod,
     }  # fmt: skip
     assert set(plain) == set(OPERATIONS)
     for name, one in OPERATIONS.items():

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import fpsim
 from fpsim.cli import main
+from fpsim.profiles import load
 
 
 def test_a_library_function(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,8 +27,12 @@ def test_several_sizes_as_json_and_a_file_that_is_not_replaced(
     command = ["reveal", "numpy.sum", "--n", "20", "--n", "30", "--replays", "5", "--save", str(path)]
     assert main([*command, "--format", "json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed == json.loads(path.read_text(encoding="utf-8"))
     assert [one["shape"] for one in printed["results"]] == [[20], [30]]
+    profile = load(str(path))
+    assert [case.shape for case in profile.cases] == [(20,), (30,)]
+    assert profile.implementation == "numpy.sum"
+    x = np.random.default_rng(0).standard_normal(20).astype(np.float32)
+    assert fpsim.sum(x, f"profile:{path}") == np.sum(x)
     assert main(command) == 2
     assert "exists already" in capsys.readouterr().err
 

@@ -20,7 +20,7 @@ examples:
   fpsim reveal numpy.matmul --shape 64x100x48
   fpsim reveal torch.matmul --device cuda --shape 400x400x400
   fpsim reveal torch.cuda:sum --n 1000            (an implementation of `fpsim check --list`)
-  fpsim reveal my_module.my_sum --op sum --n 100 --n 1000 --save revealed.json"""
+  fpsim reveal my_module.my_sum --op sum --n 100 --n 1000 --save profile.json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,13 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replays", metavar="N", default="200", help="random operands for the proof (default: 200)")
     parser.add_argument("--probe", action="store_true", help="probe trees of any size, pair by pair: about 5 N calls")
     parser.add_argument("--seed", metavar="N", default="0", help="seed of probes and replays (default: 0)")
-    parser.add_argument("--save", metavar="FILE", help="write the results as JSON; an existing file is not replaced")
+    parser.add_argument("--save", metavar="FILE", help="write a profile (JSON); an existing file is not replaced")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Reveal and print; exit code 3 where nothing could be established for a size."""
     from fpsim._targets import target
     from fpsim.commands._progress import ProgressLine
+    from fpsim.profiles.recording import profile_of, save
     from fpsim.revealing import reveal
 
     found = target(arguments.target, device=arguments.device)
@@ -79,9 +80,17 @@ def run(arguments: argparse.Namespace) -> int:
             progress.clear()
     out = {"target": arguments.target, "results": [one.to_dict() for one in results]}
     if arguments.save is not None:
-        with Path(arguments.save).open("x", encoding="utf-8") as file:
-            json.dump(out, file, indent=2)
-            file.write("\n")
+        save(
+            profile_of(
+                results,
+                name=Path(arguments.save).stem,
+                device=found.device,
+                implementation=found.implementation,
+                versions=found.versions,
+                notes=[f"revealed by calls of {arguments.target}"],
+            ),
+            arguments.save,
+        )
     print(json.dumps(out, indent=2) if arguments.format == "json" else "\n\n".join(map(str, results)))
     return 0 if all(one.found for one in results) else 3
 

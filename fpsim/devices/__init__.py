@@ -13,7 +13,7 @@ from fpsim.devices.base import Implementation, Routine
 from fpsim.errors import InputError
 
 #: The modules, in the order in which implementations are listed.
-LIBRARIES = ("numpy", "numba_cpu", "torch", "jax", "cupy", "numba_cuda")
+LIBRARIES = ("numpy", "numba_cpu", "torch", "jax", "cupy", "numba_cuda", "gloo")
 
 __all__ = ["LIBRARIES", "Implementation", "Routine", "implementations"]
 

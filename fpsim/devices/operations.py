@@ -250,6 +250,10 @@ OPERATIONS: dict[str, Operation] = {
             "sum_axis1", "r x c", _matrix, _plainly("sum", axis=1),
             _from_exact(_axis_sum(1)), _bounded("sum", _axis_sum(1), 1),
         ),
+        Operation(
+            "all_reduce", "ranks x n", _matrix, _plainly("sum", axis=0),
+            _from_exact(_axis_sum(0)), _bounded("sum", _axis_sum(0), 0),
+        ),
         _one_output("mean", _mean, _mean_bound),
         _one_output("var", _variance),
         _one_output("std", _deviation),

@@ -20,7 +20,7 @@ from fpsim.orders.combinators import (
     Split,
     SplitK,
 )
-from fpsim.orders.cub import CubSum
+from fpsim.orders.cub import CubSegmentedSum, CubSum
 from fpsim.orders.cuda import CudaReduce
 from fpsim.orders.eigen import EigenSum
 from fpsim.orders.explicit import Tree
@@ -29,6 +29,8 @@ from fpsim.orders.numpy import NumpyProd, NumpySum
 from fpsim.orders.numpy_einsum import EinsumDot, EinsumSum
 from fpsim.orders.numpy_matmul import NumpyMatmul
 from fpsim.orders.openblas import OpenblasSdot
+from fpsim.orders.profile import ProfileOrder
+from fpsim.orders.tensor_core import Fused, TensorCore
 from fpsim.orders.torch_cpu import TorchCpuNorm, TorchCpuSum
 from fpsim.orders.torch_cuda import TorchCudaSum
 from fpsim.orders.xla import XlaCpuProd, XlaCpuSum
@@ -38,17 +40,17 @@ ORDERS: dict[str, type[Order]] = {
     order.name: order
     for order in (
         Serial, Pairwise, HalvingFold, Lanes, Chunks, SplitK, Split, Interleaved, Cascade, Grid, Reverse, Rotate,
-        Permute, Shuffle, Tree, NumpySum, NumpyProd, NumpyMatmul, OpenblasSdot, EinsumSum, EinsumDot, TorchCpuSum,
+        Permute, Shuffle, Tree, Fused, TensorCore, NumpySum, NumpyProd, NumpyMatmul, OpenblasSdot, EinsumSum, EinsumDot, TorchCpuSum,
         TorchCpuNorm,
-        TorchCudaSum, CubSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, XlaCpuProd, EigenSum,
+        TorchCudaSum, CubSum, CubSegmentedSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, XlaCpuProd, EigenSum, ProfileOrder,
         GlooRing, MpiRing, MpiRecursiveDoubling, MpiRabenseifner, NcclRing, NcclTree,
     )
 }  # fmt: skip
 
 __all__ = [
-    "ORDERS", "Cascade", "Chunks", "Configured", "CubSum", "CudaReduce", "EigenSum", "EinsumDot", "EinsumSum",
+    "ORDERS", "Cascade", "Chunks", "Configured", "CubSegmentedSum", "CubSum", "CudaReduce", "EigenSum", "EinsumDot", "EinsumSum", "Fused",
     "GlooRing", "Grid", "HalvingFold", "Interleaved", "Lanes", "MpiRabenseifner", "MpiRecursiveDoubling", "MpiRing",
-    "NcclRing", "NcclTree", "NumbaCudaReduce", "NumpyMatmul", "NumpyProd", "NumpySum", "OpenblasSdot", "Order", "Pairwise",
-    "Permute", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TorchCpuNorm", "TorchCpuSum", "TorchCudaSum", "Tree",
-    "XlaCpuProd", "XlaCpuSum",
+    "NcclRing", "NcclTree", "NumbaCudaReduce", "NumpyMatmul", "NumpyProd", "NumpySum", "OpenblasSdot", "Order",
+    "Pairwise", "Permute", "ProfileOrder", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TensorCore", "TorchCpuNorm",
+    "TorchCpuSum", "TorchCudaSum", "Tree", "XlaCpuProd", "XlaCpuSum",
 ]  # fmt: skip

@@ -1,0 +1,242 @@
+"""Profiles: the strategies of one device and library version, as data, with their evidence.
+
+A profile is a JSON file. The shipped ones lie beside this module, one folder for each device; a user's own are named by
+their path.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+from fpsim.errors import FileError, UnknownOrderError
+
+SCHEMA: Final = "fpsim.profile/1"
+_NEAREST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One shape that was observed.
+
+    Attributes
+    ----------
+    op : str
+        The operation: sum, mean, dot, matvec, vecmat or matmul.
+    shape : tuple of int
+        n, or the shape of the product.
+    parts : tuple of (str, rows, columns)
+        Strategies, each with the rows and columns of the outputs that it computes, as lists of int, or None for all.
+    evidence : mapping
+        How often it was replayed with equal bits.
+    """
+
+    op: str
+    shape: tuple[int, ...]
+    parts: tuple[tuple[str, tuple[int, ...] | None, tuple[int, ...] | None], ...]
+    evidence: Mapping[str, Any]
+
+    @property
+    def strategies(self) -> tuple[str, ...]:
+        """The strategies of the outputs."""
+        return tuple(text for text, _, _ in self.parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain Python objects, as the file has them."""
+        out: dict[str, Any] = {"op": self.op, "shape": list(self.shape)}
+        if len(self.parts) == 1 and self.parts[0][1:] == (None, None):
+            out["strategy"] = self.parts[0][0]
+        else:
+            out["parts"] = [
+                {"strategy": text, "rows": _listed(rows), "columns": _listed(columns)}
+                for text, rows, columns in self.parts
+            ]
+        return {**out, "evidence": dict(self.evidence)}
+
+
+def _listed(places: tuple[int, ...] | None) -> list[int] | None:
+    return None if places is None else list(places)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """The strategies of one device and library version.
+
+    Attributes
+    ----------
+    name : str
+        Such as ``h200/cublas-13.1``.
+    device : str
+        The device.
+    implementation : str
+        What was run, see `fpsim.devices.implementations`.
+    versions : mapping of str to str
+        Of the libraries and the driver.
+    dtype : str
+        Format of the operands.
+    settings : str
+        Settings that all strategies share, such as ``+operands(tf32)``.
+    recorded : str
+        The date.
+    notes : tuple of str
+        What else the strategies depend on, and what was held fixed.
+    cases : tuple of Case
+        What was observed.
+    """
+
+    name: str
+    device: str
+    implementation: str
+    versions: Mapping[str, str]
+    dtype: str
+    settings: str
+    recorded: str
+    notes: tuple[str, ...]
+    cases: tuple[Case, ...]
+
+    def case(self, op: str, shape: tuple[int, ...], /) -> Case:
+        """Return what was observed for a shape.
+
+        Raises
+        ------
+        UnknownOrderError
+            Nothing was; the nearest shapes are named.
+        """
+        own = [one for one in self.cases if one.op == op]
+        if not own:
+            known = ", ".join(sorted({one.op for one in self.cases}))
+            message = f"the profile {self.name} has no {op}; it has {known}"
+            raise UnknownOrderError(message)
+        for one in own:
+            if one.shape == shape:
+                return one
+        nearest = sorted(own, key=lambda one: _distance(one.shape, shape))[:_NEAREST]
+        texts = ", ".join(f"{_times(one.shape)} ({one.strategies[0][:60]})" for one in nearest)
+        message = (
+            f"the profile {self.name} does not have {op} of shape {_times(shape)}, and the order depends on the shape;"
+            f" nearest known: {texts}"
+        )
+        raise UnknownOrderError(message)
+
+    def __str__(self) -> str:
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        lines = [
+            f"profile:{self.name}",
+            f"  {self.device}; {versions}; {self.dtype} operands; recorded {self.recorded}",
+            *(f"  {note}" for note in self.notes),
+        ]
+        for one in self.cases:
+            what = one.strategies[0] if len(one.parts) == 1 else f"{len(one.parts)} orders, by the place of the output"
+            lines.append(f"  {one.op:8} {_times(one.shape):16} {what[:100]}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain Python objects, as the file has them."""
+        return {
+            "schema": SCHEMA,
+            "device": self.device,
+            "implementation": self.implementation,
+            "versions": dict(self.versions),
+            "dtype": self.dtype,
+            "settings": self.settings,
+            "recorded": self.recorded,
+            "notes": list(self.notes),
+            "cases": [one.to_dict() for one in self.cases],
+        }
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _distance(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    return sum(abs(math.log(a / b)) for a, b in zip(one, other, strict=True))
+
+
+def names() -> list[str]:
+    """Return the names of the shipped profiles."""
+    folder = files("fpsim.profiles")
+    found = [
+        f"{device.name}/{file.name.removesuffix('.json')}"
+        for device in folder.iterdir()
+        if device.is_dir()
+        for file in device.iterdir()
+        if file.name.endswith(".json")
+    ]
+    return sorted(found)
+
+
+@functools.lru_cache(maxsize=64)
+def load(name: str, /) -> Profile:
+    """Return a profile.
+
+    Parameters
+    ----------
+    name : str
+        Of a shipped profile, as `names` lists them, or the path of a file that ends in ``.json``.
+
+    Raises
+    ------
+    UnknownOrderError
+        There is no shipped profile of that name.
+    FileError
+        The file cannot be read, or is no profile.
+    """
+    if name.endswith(".json"):
+        path = Path(name)
+        try:
+            text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            message = f"{name} cannot be read: {error}"
+            raise FileError(message) from error
+        return parse(text, name)
+    if name not in names():
+        message = f"there is no profile {name!r}; known are {', '.join(names()) or 'none'}, or the path of a .json file"
+        raise UnknownOrderError(message)
+    device, _, rest = name.partition("/")
+    return parse(files("fpsim.profiles").joinpath(device, f"{rest}.json").read_text(encoding="utf-8"), name)
+
+
+def parse(text: str, name: str, /) -> Profile:
+    """Return the profile that a JSON text holds.
+
+    Raises
+    ------
+    FileError
+        The text is no profile.
+    """
+    try:
+        data = json.loads(text)
+        if data["schema"] != SCHEMA:
+            message = f"{name} is not a profile of this version: its schema is {data['schema']!r}, not {SCHEMA!r}"
+            raise FileError(message)
+        cases = tuple(_case(one) for one in data["cases"])
+        return Profile(
+            name, data["device"], data["implementation"], data["versions"], data["dtype"], data["settings"],
+            data["recorded"], tuple(data["notes"]), cases,
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, FileError):
+            raise
+        message = f"{name} is not a profile: {error!r}"
+        raise FileError(message) from error
+
+
+def _case(data: Mapping[str, Any]) -> Case:
+    parts = data.get("parts") or [{"strategy": data["strategy"]}]
+    return Case(
+        data["op"],
+        tuple(data["shape"]),
+        tuple((one["strategy"], _places(one.get("rows")), _places(one.get("columns"))) for one in parts),
+        data["evidence"],
+    )
+
+
+def _places(given: list[int] | None) -> tuple[int, ...] | None:
+    return None if given is None else tuple(given)

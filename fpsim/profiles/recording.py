@@ -1,0 +1,91 @@
+"""Profiles from what was revealed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fpsim import __version__
+from fpsim.errors import FileError
+from fpsim.profiles import Case, Profile
+from fpsim.revealing import Revealed
+
+_Places = tuple[int, ...] | None
+
+
+def profile_of(
+    results: Sequence[Revealed],
+    /,
+    *,
+    name: str,
+    device: str,
+    implementation: str,
+    versions: Mapping[str, str],
+    notes: Sequence[str] = (),
+) -> Profile:
+    """Return the profile of an implementation from results of `fpsim.reveal`, without those that found nothing.
+
+    Parameters
+    ----------
+    results : sequence of Revealed
+        Of operands in one format.
+    name, device, implementation, versions, notes
+        See `fpsim.profiles.Profile`.
+    """
+    cases = [
+        Case(one.op, one.shape, _parts(one), {"replays": one.evidence.equal, "calls": one.evidence.calls})
+        for one in results
+        if one.found
+    ]
+    missing = [
+        f"no strategy was found for {one.op} {'x'.join(map(str, one.shape))}" for one in results if not one.found
+    ]
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    dtype = results[0].dtype if results else "float32"
+    return Profile(
+        name, device, implementation, {**versions, "fpsim": __version__, "Python": platform.python_version()}, dtype, "",
+        today, (*notes, *missing), tuple(cases),
+    )  # fmt: skip
+
+
+def _parts(one: Revealed) -> tuple[tuple[str, _Places, _Places], ...]:
+    if one.strategy is not None:
+        return ((str(one.strategy), None, None),)
+    found: list[tuple[str, _Places, _Places]] = []
+    for part in one.parts:
+        mask = np.atleast_2d(part.outputs)
+        if one.op == "matvec":
+            mask = mask.T
+        patterns: dict[bytes, list[int]] = {}
+        for row in range(mask.shape[0]):
+            if mask[row].any():
+                patterns.setdefault(mask[row].tobytes(), []).append(row)
+        for rows in patterns.values():
+            columns = np.flatnonzero(mask[rows[0]]).tolist()
+            found.append((str(part.strategy), tuple(rows), tuple(columns)))
+    return tuple(found)
+
+
+def save(profile: Profile, path: str | Path, /) -> None:
+    """Write a profile as JSON, a line for each case.
+
+    Raises
+    ------
+    FileError
+        The file exists already.
+    """
+    data: dict[str, Any] = profile.to_dict()
+    cases = ",\n".join(f"    {json.dumps(case)}" for case in data.pop("cases"))
+    head = json.dumps(data, indent=2).removesuffix("\n}")
+    try:
+        with Path(path).open("x", encoding="utf-8") as file:
+            file.write(f'{head},\n  "cases": [\n{cases}\n  ]\n}}\n')
+    except FileExistsError as error:
+        message = f"{path} exists already; choose another name, or remove it first"
+        raise FileError(message) from error
