@@ -1,6 +1,6 @@
-"""Compare NumPy's float32 products with the rule `numpy_matmul`, bit for bit, on many random operands.
+"""Compare NumPy's products with the rule `numpy_matmul`, bit for bit, on many random operands.
 
-Usage: python benchmarks/numpy_products_bits.py [--count 10000] [--seed 0] [--kinds matvec,...] [--threads 1,2]
+Usage: python benchmarks/numpy_products_bits.py [--count 10000] [--seed 0] [--kinds matvec,...] [--threads 1,2] [--data float64]
 
 Runs the kernels of both cores that the rule knows, each in a process of its own (``OPENBLAS_CORETYPE``), on one and on
 two threads, and counts the products with equal bits, with other bits, and those of which the rule says that it does
@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import threadpoolctl
@@ -32,7 +33,7 @@ _MOST = 2_000_000  # multiplications of a matrix product
 #: Sizes at which something changes; each is drawn with its neighbours.
 _EDGES = (2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 320, 384, 448, 512, 640, 768, 896, 1024, 4096, 16384)
 
-Float32 = NDArray[np.float32]
+Floats = NDArray[Any]
 
 
 def size(rng: np.random.Generator, most: int) -> int:
@@ -43,15 +44,15 @@ def size(rng: np.random.Generator, most: int) -> int:
     return int(np.exp(rng.uniform(0, np.log(most + 1))))
 
 
-def values(rng: np.random.Generator, law: str, *shape: int) -> Float32:
+def values(rng: np.random.Generator, law: str, data: Any, *shape: int) -> Floats:
     """Return numbers of one of four laws, of either sign but for the first."""
     if law == "uniform":
-        return rng.random(shape, np.float32)
-    x = rng.standard_normal(shape, np.float32)
+        return rng.random(shape, data)
+    x = rng.standard_normal(shape, data)
     if law == "wide":
-        x *= np.exp2(rng.integers(-20, 21, shape)).astype(np.float32)
+        x *= np.exp2(rng.integers(-20, 21, shape)).astype(x.dtype)
     if law == "zeros":
-        x[rng.random(shape) < 0.4] *= np.float32(0)
+        x[rng.random(shape) < 0.4] *= 0
     return x
 
 
@@ -74,12 +75,12 @@ def shapes(rng: np.random.Generator, kind: str) -> tuple[int, int, int]:
     return m, k, size(rng, max(2, min(900, _MOST // (m * k))))
 
 
-def operands(rng: np.random.Generator, kind: str) -> Iterator[tuple[Float32, Float32]]:
+def operands(rng: np.random.Generator, kind: str, data: str) -> Iterator[tuple[Floats, Floats]]:
     """Draw a shape and yield operands of it, in the memory orders that belong to the kind."""
     m, k, n = shapes(rng, kind)
     for repeat in range(_REPEATS):
         law = str(rng.choice(_LAWS))
-        a, b = values(rng, law, m, k), values(rng, law, k, n)
+        a, b = values(rng, law, data, m, k), values(rng, law, data, k, n)
         if kind == "matvec":
             yield (np.asfortranarray(a) if repeat % 2 else a), b[:, 0].copy()
         elif kind == "vecmat":
@@ -94,20 +95,21 @@ def operands(rng: np.random.Generator, kind: str) -> Iterator[tuple[Float32, Flo
             yield (np.asfortranarray(a) if left else a), (np.asfortranarray(b) if right else b)
 
 
-def compare(tally: Counter[str], a: Float32, b: Float32, strategy: str) -> None:
+def compare(tally: Counter[str], a: Floats, b: Floats, strategy: str) -> None:
     """Count one product."""
     native = np.asarray(a @ b)
+    bits = f"u{native.itemsize}"
     try:
         emulated = np.asarray(fpsim.matmul(a, b, strategy))
     except UnknownOrderError as error:
         tally["unknown"] += 1
         tally[f"unknown: {error}"] += 1
         return
-    if np.array_equal(emulated.view(np.uint32), native.view(np.uint32)):
+    if np.array_equal(emulated.view(bits), native.view(bits)):
         tally["equal"] += 1
         return
     tally["different"] += 1
-    where = np.argwhere(emulated.view(np.uint32) != native.view(np.uint32))
+    where = np.argwhere(emulated.view(bits) != native.view(bits))
     if tally["different"] <= 5:
         print(f"DIFFERENT: {a.shape} @ {b.shape}, strides {a.strides} {b.strides}, {strategy}, {len(where)} outputs,",
               f"the first at {where[0].tolist()}, the last at {where[-1].tolist()}", flush=True)  # fmt: skip
@@ -122,7 +124,7 @@ def run(core: str, asked: argparse.Namespace) -> int:
         return 1
     wrong = 0
     for threads in asked.threads:
-        strategy = f'numpy_matmul(core={core}, threads={threads}, version="{version}")'
+        strategy = f'numpy_matmul(core={core}, threads={threads}, version="{version}", data={asked.data})'
         for kind in asked.kinds:
             rng = np.random.default_rng([asked.seed, threads, _KINDS.index(kind)])
             tally: Counter[str] = Counter()
@@ -130,11 +132,11 @@ def run(core: str, asked: argparse.Namespace) -> int:
             start = time.perf_counter()
             with threadpoolctl.threadpool_limits(threads):
                 while sum(tally[name] for name in ("equal", "unknown", "different")) < asked.count:
-                    for a, b in operands(rng, kind):
+                    for a, b in operands(rng, kind, asked.data):
                         drawn.add((a.shape, b.shape))
                         compare(tally, a, b, strategy)
             wrong += tally["different"]
-            print(f"{core:9} {version} {threads} {kind:11} {len(drawn):6} shapes {tally['equal']:7} equal "
+            print(f"{asked.data} {core:9} {version} {threads} {kind:11} {len(drawn):6} shapes {tally['equal']:7} equal "
                   f"{tally['unknown']:6} unknown {tally['different']:6} different "
                   f"{time.perf_counter() - start:6.0f} s", flush=True)  # fmt: skip
             for name in sorted(tally):
@@ -150,6 +152,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=list(_KINDS))
     parser.add_argument("--threads", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2])
+    parser.add_argument("--data", choices=("float32", "float64"), default="float32")
     parser.add_argument("--core", choices=_CORES, help="one core, in this process")
     asked = parser.parse_args()
     if asked.core:

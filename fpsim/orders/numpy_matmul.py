@@ -1,41 +1,43 @@
-"""The orders of NumPy's float32 matrix products through OpenBLAS on x86-64.
+"""The orders of NumPy's float32 and float64 matrix products through OpenBLAS on x86-64.
 
 Sources: NumPy's ``matmul.c.src`` (which BLAS routine a shape goes to), OpenBLAS's ``interface/gemm.c`` and its kernels
-``sgemm_small_kernel_*_skylakex.c`` for small matrices; the other products are in `openblas_gemm`, `openblas_gemv` and
+``?gemm_small_kernel_*_skylakex.c`` for small matrices; the other products are in `openblas_gemm`, `openblas_gemv` and
 `openblas`. Checked bit for bit against NumPy 2.4 with OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 and 2 threads.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Settings
+from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
 from fpsim.errors import StrategyError, UnknownOrderError
-from fpsim.formats import FLOAT32, Format
+from fpsim.formats import FLOAT32, FLOAT64, Format
 from fpsim.orders.base import Configured, Order, Part, Product
 from fpsim.orders.combinators import HalvingFold, Lanes, Pairwise, Serial
-from fpsim.orders.openblas import OpenblasSdot
+from fpsim.orders.openblas import OpenblasDdot, OpenblasSdot
 from fpsim.orders.openblas_gemm import packed, symmetric
 from fpsim.orders.openblas_gemv import columns_by_vector, rows_by_vector
 from fpsim.programs import Builder, Items, Segment
 
 CORES = ("skylakex", "haswell")
 _FMA = Settings(fma=True, start="+0")
+_SETTINGS = {"float32": NO_SETTINGS, "float64": Settings(accumulator=Rounding(FLOAT64))}
 VERSIONS = ("0.3.31", "0.3.34")
 _SMALL = 1_000_000  # m*n*k up to which the kernels for small matrices are used
 
 
 @dataclass(frozen=True, slots=True)
 class NumpyMatmul(Order):
-    """``a @ b`` of float32 matrices or a matrix and a vector, as NumPy's OpenBLAS computes it.
+    """``a @ b`` of matrices or a matrix and a vector, as NumPy's OpenBLAS computes it.
 
-    `core` names OpenBLAS's kernels, `threads` how many it may use, `version` its release.
+    `core` names OpenBLAS's kernels, `threads` how many it may use, `version` its release; `data` is float32 or float64.
     """
 
     core: str = "skylakex"
     threads: int = 1
     version: str = "0.3.31"
+    data: str = "float32"
     name: ClassVar[str] = "numpy_matmul"
 
     def __post_init__(self) -> None:
@@ -44,6 +46,9 @@ class NumpyMatmul(Order):
             raise StrategyError(message)
         if self.version not in VERSIONS:
             message = f"numpy_matmul: OpenBLAS version={self.version} is not known; known are {', '.join(VERSIONS)}"
+            raise StrategyError(message)
+        if self.data not in _SETTINGS:
+            message = f"numpy_matmul: data={self.data} is not known; known are {', '.join(_SETTINGS)}"
             raise StrategyError(message)
         if self.threads < 1:
             message = f"numpy_matmul: threads must be at least 1, not {self.threads}"
@@ -55,12 +60,21 @@ class NumpyMatmul(Order):
         raise UnknownOrderError(message)
 
     def defaults(self, data: Format | None) -> Settings:
-        if data not in (None, FLOAT32):
-            message = f"numpy_matmul is known for float32, not for {data}"
+        if data not in (None, FLOAT32, FLOAT64):
+            message = f"numpy_matmul is known for float32 and float64, not for {data}"
             raise UnknownOrderError(message)
-        return NO_SETTINGS
+        if data is not None and str(data) != self.data:
+            message = f"this numpy_matmul is that of {self.data}: for operands in {data} write data={data} in it"
+            raise UnknownOrderError(message)
+        return _SETTINGS[self.data]
 
     def product(self, shape: Product) -> list[Part]:
+        parts = self._product(shape)
+        if self.data == "float32" or shape.m == shape.n == 1 != shape.k:
+            return parts
+        return [replace(part, order=_Double(part.order)) for part in parts]
+
+    def _product(self, shape: Product) -> list[Part]:
         if shape.k == 1:
             return [Part(Configured(Serial(), _FMA))]
         if shape.m == 1 or shape.n == 1:
@@ -68,21 +82,24 @@ class NumpyMatmul(Order):
         if "other" in (shape.left, shape.right):
             message = "numpy_matmul: products of matrices that BLAS cannot read in place are not modelled"
             raise UnknownOrderError(message)
-        kernels: dict[str, Any] = {"core": self.core, "version": self.version, "threads": self.threads}
+        kernels: dict[str, Any] = {
+            "data": self.data, "core": self.core, "version": self.version, "threads": self.threads
+        }  # fmt: skip
         if shape.same:
             return symmetric(shape, **kernels)
         if self.core == "skylakex" and shape.m * shape.n * shape.k <= _SMALL:
-            small = _small(shape)
+            small = _small(shape, 16 if self.data == "float32" else 8)
             if small:
                 return small
         return packed(shape, **kernels)
 
     def _matrix_vector(self, shape: Product) -> list[Part]:
+        double = self.data == "float64"
         if shape.m == shape.n == 1:
             if "other" in (shape.left, shape.right):
                 message = "numpy_matmul: for vectors with steps use openblas_sdot(inputs=strided)"
                 raise UnknownOrderError(message)
-            return [Part(OpenblasSdot(self.core))]
+            return [Part(OpenblasDdot(self.core, self.threads) if double else OpenblasSdot(self.core))]
         matrix = shape.right if shape.m == 1 else shape.left
         if "other" in (shape.left, shape.right):
             message = "numpy_matmul: products with operands that are not contiguous are not modelled"
@@ -90,19 +107,40 @@ class NumpyMatmul(Order):
         terms_together = matrix == ("F" if shape.m == 1 else "C")
         count = max(shape.m, shape.n)
         if terms_together:
-            outputs = rows_by_vector(count, shape.k, core=self.core, version=self.version, threads=self.threads)
+            outputs = rows_by_vector(
+                count, shape.k, core=self.core, version=self.version, threads=self.threads, double=double
+            )
         else:
-            outputs = columns_by_vector(count, shape.k, core=self.core, threads=self.threads)
+            outputs = columns_by_vector(count, shape.k, core=self.core, threads=self.threads, double=double)
         if shape.m == 1:
             return [Part(order, columns=places) for order, places in outputs]
         return [Part(order, places) for order, places in outputs]
 
     def arguments(self) -> list[str]:
-        return [f"core={self.core}", f"threads={self.threads}", f'version="{self.version}"']
+        data = [] if self.data == "float32" else [f"data={self.data}"]
+        return [f"core={self.core}", f"threads={self.threads}", f'version="{self.version}"', *data]
 
 
-def _small(shape: Product) -> list[Part]:
-    """Return the orders of the kernels for small matrices: serial over all terms, 16 lanes for some outputs.
+@dataclass(frozen=True, slots=True)
+class _Double(Order):
+    """An order whose accumulators are float64."""
+
+    order: Order
+    name: ClassVar[str] = "double"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        return self.order.build(builder, items, arithmetic, width=width)
+
+    def defaults(self, data: Format | None) -> Settings:
+        del data
+        return _SETTINGS["float64"]
+
+    def __str__(self) -> str:
+        return str(self.order)
+
+
+def _small(shape: Product, lanes: int) -> list[Part]:
+    """Return the orders of the kernels for small matrices: serial over all terms, lanes for some outputs.
 
     The list is empty where the packed kernels are used nevertheless.
     """
@@ -110,14 +148,14 @@ def _small(shape: Product) -> list[Part]:
     serial = Configured(Serial(), _FMA)
     if shape.left == "F":
         return [Part(serial)]
-    first = n - n % 16 if shape.right == "C" else 0
-    if shape.right == "C" and not (1 <= n % 16 <= 8 and k >= 32):
+    first = n - n % lanes if shape.right == "C" else 0
+    if shape.right == "C" and not (1 <= n % lanes <= lanes // 2 and k >= 2 * lanes):
         return [Part(serial)]
     if shape.right == "F" and (k < 32 or m * n > 1200):
         return []
     # The lanes are added in quads where four outputs are stored together, else by halves.
-    quads = Configured(Lanes(16, combine=Pairwise()), _FMA)
-    fold = Configured(Lanes(16, combine=HalvingFold()), _FMA)
+    quads = Configured(Lanes(lanes, combine=Pairwise()), _FMA)
+    fold = Configured(Lanes(lanes, combine=HalvingFold()), _FMA)
     columns, rows = max(n // 4 * 4, first), m // 4 * 4
     return [
         Part(serial, range(m), range(first)),

@@ -1,8 +1,8 @@
-"""The order of OpenBLAS's single-precision dot product on x86-64.
+"""The orders of OpenBLAS's dot products on x86-64.
 
-Sources: OpenBLAS ``kernel/x86_64/sdot.c`` with ``sdot_microk_skylakex-2.c`` and ``sdot_microk_haswell-2.c``. Checked
-bit for bit against `numpy.dot` of the wheels of NumPy 2.4 (OpenBLAS 0.3.31) and 2.5. The result depends neither on the
-alignment nor on the number of threads.
+Sources: OpenBLAS ``kernel/x86_64/sdot.c`` and ``ddot.c`` with ``*dot_microk_skylakex-2.c`` and ``*_haswell-2.c``.
+Checked bit for bit against `numpy.dot` of the wheels of NumPy 2.4 (OpenBLAS 0.3.31) and 2.5 (0.3.34). The alignment
+does not matter, the number of threads only in float64.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic, Rounding, Settings
-from fpsim.formats import FLOAT64
+from fpsim.formats import FLOAT64, Format
 from fpsim.orders.base import Part, Product, halves
-from fpsim.orders.combinators import Pairwise, Reverse, Serial, blocks, lane_sums
+from fpsim.orders.combinators import HalvingFold, Pairwise, Reverse, Serial, blocks, lane_sums
 from fpsim.orders.named import NamedRule
 from fpsim.programs import Builder, Items, Segment, count_items, joined, split_items
 
 _PAIRWISE = Pairwise()
+_DDOT_ON_ONE_THREAD = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +71,70 @@ class OpenblasSdot(NamedRule):
         return builder.fold((*rest, *total), wide, start="+0")
 
 
+@dataclass(frozen=True, slots=True)
+class OpenblasDdot(NamedRule):
+    """``ddot``, and so ``np.dot`` of two float64 vectors: fused lanes, then the rest one by one.
+
+    `core` is that of `OpenblasSdot`. From 10,001 terms on `threads` share the work.
+    """
+
+    core: str = "skylakex"
+    threads: int = 1
+    name: ClassVar[str] = "openblas_ddot"
+    own: ClassVar[Settings] = Settings(accumulator=Rounding(FLOAT64), fma=True)
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {"core": ("skylakex", "haswell")}
+
+    def defaults(self, data: Format | None) -> Settings:
+        if data not in (None, FLOAT64):
+            self.refuse(f"operands in {data}")
+        return self.own
+
+    def product(self, shape: Product) -> list[Part]:
+        if shape.m != 1 or shape.n != 1:
+            self.refuse("matrices, whose products go to other routines (numpy_matmul)")
+        if "other" in (shape.left, shape.right):
+            self.refuse("vectors with steps in memory")
+        return [Part(self)]
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        n, threads = count_items(items), self.threads if count_items(items) > _DDOT_ON_ONE_THREAD else 1
+        total: list[Segment] = []
+        for thread in range(threads):
+            share, items = split_items(items, -(-count_items(items) // (threads - thread)))
+            total.append(self._share(builder, share, replace(arithmetic, start="first")))
+        return builder.fold(total, arithmetic, start="+0") if n else builder.fold((), arithmetic)
+
+    def _share(self, builder: Builder, items: Items, fused: Arithmetic) -> Segment:
+        n = count_items(items)
+        body, rest = split_items(items, n - n % 16)
+        total: list[Segment] = []
+        if body and self.core == "skylakex":
+            total = [HalvingFold().build(builder, _registers(builder, body, fused, 32), fused)]
+        elif body:
+            registers = _fold_each(builder, lane_sums(builder, body, replace(fused, start="+0"), 16), fused, 4)
+            total = [_PAIRWISE.build(builder, lane_sums(builder, registers, fused, 2, _PAIRWISE), fused)]
+        return builder.fold((*total, *rest), replace(fused, fma=self.core == "skylakex"), start="+0")
+
+
 def _skylakex(builder: Builder, items: Items, arithmetic: Arithmetic) -> Segment:
     """Four registers of 16 lanes, folded to 8 lanes each; one more block of 32 terms; the registers, the lanes."""
+    lanes = _registers(builder, items, arithmetic, 64)
+    return _PAIRWISE.build(builder, halves(builder, lanes, arithmetic, 4), arithmetic)
+
+
+def _registers(builder: Builder, items: Items, arithmetic: Arithmetic, period: int) -> Items:
+    """Sum four registers over `period` terms at a time; fold each to half its lanes, take half as many; add them."""
     from_zero = replace(arithmetic, start="+0")
     n = count_items(items)
-    body, last = split_items(items, n - n % 64)
+    body, last = split_items(items, n - n % period)
     if body:
-        registers = _fold_each(builder, lane_sums(builder, body, from_zero, 64), arithmetic, 16)
+        registers = _fold_each(builder, lane_sums(builder, body, from_zero, period), arithmetic, period // 4)
         if last:
-            registers = halves(builder, (*registers, *last), arithmetic, 32)
+            registers = halves(builder, (*registers, *last), arithmetic, period // 2)
     else:
-        registers = lane_sums(builder, last, from_zero, 32)
-    lanes = lane_sums(builder, registers, arithmetic, 8)
-    return _PAIRWISE.build(builder, halves(builder, lanes, arithmetic, 4), arithmetic)
+        registers = lane_sums(builder, last, from_zero, period // 2)
+    return lane_sums(builder, registers, arithmetic, period // 8)
 
 
 def _haswell(builder: Builder, items: Items, arithmetic: Arithmetic) -> Segment:

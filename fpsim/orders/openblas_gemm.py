@@ -1,8 +1,8 @@
-"""The orders of OpenBLAS's packed float32 matrix-matrix products on x86-64.
+"""The orders of OpenBLAS's packed float32 and float64 matrix-matrix products on x86-64.
 
 Sources: OpenBLAS ``interface/gemm.c`` and ``syrk.c``, in ``driver/level3`` ``level3.c``, ``level3_thread.c``,
-``level3_syrk.c``, ``level3_syrk_threaded.c`` and ``syrk_kernel.c``, and ``kernel/x86_64/sgemm_kernel_8x4_haswell_2.c``.
-Checked bit for bit against NumPy 2.4 with OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 and 2 threads.
+``level3_syrk.c``, ``level3_syrk_threaded.c`` and ``syrk_kernel.c``, and ``kernel/x86_64/sgemm_kernel_8x4_haswell_2.c``;
+the float64 kernels by probing. Checked bit for bit against NumPy 2.4 with OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 and 2 threads.
 
 OpenBLAS stores matrices by columns, so that it computes the transposed product: its ``m`` are NumPy's columns, its
 ``n`` NumPy's rows. Here rows and columns are NumPy's.
@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 
 from fpsim.arithmetic import Arithmetic, Settings
 from fpsim.orders.base import Configured, Order, Part, Product
-from fpsim.orders.combinators import Chunks, lane_sums
+from fpsim.orders.combinators import SERIAL, Chunks, Lanes, Pairwise, lane_sums
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
 
 _FMA = Settings(fma=True, start="+0")
 _ONE_THREAD = 262_144  # m*n*k of a product that each thread gets at least
 _ONE_THREAD_SYRK = 439_776  # n*(n + 1)*k of a @ a.T up to which one thread computes it
-_ROWS = 4  # rows that the kernels take at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,62 +37,73 @@ class Blocking:
     ----------
     columns, terms, rows : int
         What is packed at a time (OpenBLAS's P, Q and R).
-    unit : int
-        Columns that the kernel takes at a time, the multiple to which parts are rounded, and the least share of a
-        thread.
+    tile : tuple of int
+        Columns and rows that the kernel takes at a time; shares of columns and of terms are multiples of the first.
+    square : int
+        The edge of the squares on the diagonal of a symmetric product.
     """
 
     columns: int
     terms: int
     rows: int
-    unit: int
+    tile: tuple[int, int]
+    square: int
+
+    @property
+    def ratio(self) -> int:
+        """The least share of a thread, and what its columns and rows are rounded to."""
+        return self.tile[0] if self.tile[0] > 4 else 8
 
 
 _BLOCKING = {
-    ("skylakex", "0.3.31"): Blocking(448, 448, 18_256, 16),
-    ("skylakex", "0.3.34"): Blocking(384, 512, 15_984, 16),
-    ("haswell", "0.3.31"): Blocking(320, 320, 25_872, 8),
-    ("haswell", "0.3.34"): Blocking(384, 512, 15_984, 8),
+    ("float32", "skylakex", "0.3.31"): Blocking(448, 448, 18_256, (16, 4), 32),
+    ("float32", "skylakex", "0.3.34"): Blocking(384, 512, 15_984, (16, 4), 32),
+    ("float32", "haswell", "0.3.31"): Blocking(320, 320, 25_872, (8, 4), 8),
+    ("float32", "haswell", "0.3.34"): Blocking(384, 512, 15_984, (8, 4), 8),
+    ("float64", "skylakex", "0.3.31"): Blocking(192, 384, 10_704, (16, 2), 32),
+    ("float64", "skylakex", "0.3.34"): Blocking(512, 512, 7664, (16, 2), 32),
+    ("float64", "haswell", "0.3.31"): Blocking(512, 256, 15_856, (4, 8), 8),
+    ("float64", "haswell", "0.3.34"): Blocking(512, 512, 7664, (4, 8), 8),
 }
-#: Where the HASWELL kernel sums even and odd terms in accumulators of their own, by row and column.
-_Places = NDArray[np.bool_]
+#: How a kernel sums the terms of an output, by row and column: in the order of that number in `_ORDERS`.
+_Places = NDArray[np.uint8]
 
 
-def packed(shape: Product, *, core: str, version: str, threads: int) -> list[Part]:
-    """Return the orders of a product of two matrices (``sgemm``)."""
-    blocking = _BLOCKING[core, version]
+def packed(shape: Product, *, data: str, core: str, version: str, threads: int) -> list[Part]:
+    """Return the orders of a product of two matrices (``gemm``)."""
+    blocking = _BLOCKING[data, core, version]
     threads = max(1, min(threads, shape.m * shape.n * shape.k // _ONE_THREAD))
     by_columns, by_rows = _grid(shape, threads, blocking)
     sizes = _term_blocks(shape.k, blocking, halves=by_columns * by_rows > 1)
-    if core == "skylakex":
+    if blocking.tile not in _ORDERS:
         return [Part(Configured(Chunks(sizes), _FMA))]
-    double = np.zeros((shape.m, shape.n), bool)
+    places = np.zeros((shape.m, shape.n), np.uint8)
     if by_columns * by_rows == 1:
-        _product(double, blocking)
+        _product(places, blocking)
     else:
-        _threaded_product(double, by_columns, by_rows, blocking)
-    return _parts(double, sizes)
+        _threaded_product(places, by_columns, by_rows, blocking)
+    return _parts(places, sizes, _ORDERS[blocking.tile])
 
 
-def symmetric(shape: Product, *, core: str, version: str, threads: int) -> list[Part]:
-    """Return the orders of ``a @ a.T`` (``ssyrk``): the upper triangle is computed, the lower one a copy."""
-    blocking = _BLOCKING[core, version]
+def symmetric(shape: Product, *, data: str, core: str, version: str, threads: int) -> list[Part]:
+    """Return the orders of ``a @ a.T`` (``syrk``): the upper triangle is computed, the lower one a copy."""
+    blocking = _BLOCKING[data, core, version]
     sizes = _term_blocks(shape.k, blocking, halves=True)
-    if core == "skylakex":
+    if blocking.tile not in _ORDERS:
         return [Part(Configured(Chunks(sizes), _FMA))]
     n = shape.n
-    double = np.zeros((n, n), bool)
-    threaded = n * (n + 1) * shape.k > _ONE_THREAD_SYRK and n >= threads * blocking.unit
+    places = np.zeros((n, n), np.uint8)
+    threaded = n * (n + 1) * shape.k > _ONE_THREAD_SYRK and n >= threads * blocking.ratio
     if threads == 1 or not threaded:
-        _triangle(double, blocking)
+        _triangle(places, blocking)
     else:
-        _threaded_triangle(double, threads, blocking)
-    return _parts(np.triu(double) | np.triu(double).T, sizes)
+        _threaded_triangle(places, threads, blocking)
+    return _parts(np.triu(places) + np.triu(places, 1).T, sizes, _ORDERS[blocking.tile])
 
 
 def _grid(shape: Product, threads: int, blocking: Blocking) -> tuple[int, int]:
     """Return into how many parts the columns and the rows are cut for threads."""
-    columns, rows, ratio = shape.n, shape.m, blocking.unit
+    columns, rows, ratio = shape.n, shape.m, blocking.ratio
     by_columns = threads if columns >= 2 * ratio else 1
     while by_columns > 1 and columns < by_columns * ratio:
         by_columns //= 2
@@ -111,7 +121,7 @@ def _grid(shape: Product, threads: int, blocking: Blocking) -> tuple[int, int]:
 
 def _term_blocks(k: int, blocking: Blocking, *, halves: bool) -> tuple[int, ...]:
     """Return the sizes of the blocks of terms; the last two are nearly equal."""
-    return tuple(_steps(k, blocking.terms, 1 if halves else blocking.unit, up=halves))
+    return tuple(_steps(k, blocking.terms, 1 if halves else blocking.tile[0], up=halves))
 
 
 def _steps(count: int, most: int, unit: int, *, up: bool = False) -> Iterator[int]:
@@ -126,24 +136,26 @@ def _steps(count: int, most: int, unit: int, *, up: bool = False) -> Iterator[in
         count -= size
 
 
-def _parts(double: _Places, sizes: tuple[int, ...]) -> list[Part]:
+def _parts(places: _Places, sizes: tuple[int, ...], orders: tuple[Order, ...]) -> list[Part]:
     """Return the orders of rows and columns; equal rows share a part."""
-    serial, twofold = Configured(Chunks(sizes), _FMA), Configured(Chunks(sizes, _EvenOdd()), _FMA)
     alike: dict[bytes, list[int]] = {}
-    for i, row in enumerate(np.packbits(double, axis=1)):
+    for i, row in enumerate(places):
         alike.setdefault(row.tobytes(), []).append(i)
     parts: list[Part] = []
     for rows in alike.values():
-        for order, columns in ((serial, ~double[rows[0]]), (twofold, double[rows[0]])):
-            parts.append(Part(order, tuple(rows), tuple(np.flatnonzero(columns).tolist())))
-    return [part for part in parts if part.columns]
+        for number, order in enumerate(orders):
+            columns = tuple(np.flatnonzero(places[rows[0]] == number).tolist())
+            if columns:
+                parts.append(Part(Configured(Chunks(sizes, order), _FMA), tuple(rows), columns))
+    return parts
 
 
 @dataclass(frozen=True, slots=True)
-class _EvenOdd(Order):
-    """The even and the odd terms of the largest multiple of 8, the rest with the even ones."""
+class _InTurn(Order):
+    """The terms of the largest multiple of 8 go to so many accumulators in turn, the rest to the first."""
 
-    name: ClassVar[str] = "even_odd"
+    accumulators: int
+    name: ClassVar[str] = "in_turn"
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
@@ -151,79 +163,92 @@ class _EvenOdd(Order):
         body, rest = split_items(items, n - n % 8)
         if not body:
             return builder.fold(items, arithmetic)
-        return builder.fold(lane_sums(builder, body, arithmetic, 2, extra=rest), arithmetic)
+        return Pairwise().build(
+            builder, lane_sums(builder, body, arithmetic, self.accumulators, extra=rest), arithmetic
+        )
 
 
-# --- the HASWELL kernel and the drivers that call it: each marks the places with two accumulators -------------------
+#: The orders of the kernels that do not sum all outputs alike, by the tile that tells the kernels apart.
+_ORDERS: dict[tuple[int, int], tuple[Order, ...]] = {
+    (8, 4): (SERIAL, _InTurn(2)),
+    (4, 8): (SERIAL, _InTurn(4)),
+    (16, 2): (SERIAL, Lanes(2, tail="after"), Lanes(4, combine=Pairwise(), tail="after")),
+}
 
 
-def _kernel(double: _Places) -> None:
-    """Mark the places of one call, for all rows and columns of the view `double`.
-
-    Rows go in twelves, then in eights, fours, twos and ones; columns in tiles of 8. Of twelve rows the first six have
-    two accumulators in the first tile; in the last one six of them, which six by the parity of tiles. Four rows have
-    two accumulators in all tiles.
-    """
-    rows, columns = double.shape
-    tiles, twelves = columns // 8, rows // 12
-    if tiles > 1:
-        group = double[: 12 * twelves].reshape(twelves, 12, columns)
-        half = 6 * (tiles % 2)
-        group[:, :6, :8] = True
-        group[:, half : half + 6, 8 * tiles - 8 : 8 * tiles] = True
-    rest = rows % 12
-    first = 12 * twelves + rest // 8 * 8
-    double[first : first + rest % 8 // 4 * 4, : 8 * tiles] = True
+# --- the kernels and the drivers that call them: each marks the places of other orders than the serial one ----------
 
 
-def _in_pieces(double: _Places) -> None:
+def _kernel(places: _Places, blocking: Blocking) -> None:
+    """Mark the places of one call, for all rows and columns of the view `places`."""
+    rows, columns = places.shape
+    rest, twelves, tiles = rows % 12, rows // 12, columns // 8
+    if blocking.tile == (4, 8):  # HASWELL, float64: 4 accumulators for the last one of an odd number of rows
+        places[rows - rows % 2 :, : columns // 4 * 4] = 1
+    elif blocking.tile == (16, 2):  # SKYLAKEX, float64: more terms at a time where fewer than 8 columns are left
+        four = 8 * tiles + columns % 8 // 4 * 4
+        places[: 12 * twelves, 8 * tiles : four] = 1
+        places[: 12 * twelves, four:] = 2
+    else:
+        # HASWELL, float32: of twelve rows the first six have two accumulators in the first tile of columns; in the last
+        # one six of them, which six by the parity of tiles. Four rows that are left after eight have two in all tiles.
+        if tiles > 1:
+            group = places[: 12 * twelves].reshape(twelves, 12, columns)
+            half = 6 * (tiles % 2)
+            group[:, :6, :8] = 1
+            group[:, half : half + 6, 8 * tiles - 8 : 8 * tiles] = 1
+        first = 12 * twelves + rest // 8 * 8
+        places[first : first + rest % 8 // 4 * 4, : 8 * tiles] = 1
+
+
+def _in_pieces(places: _Places, blocking: Blocking) -> None:
     """Mark the places of a stretch of columns whose rows are packed and computed piece by piece."""
-    rows, first = len(double), 0
+    rows, first, tile = len(places), 0, blocking.tile[1]
     while first < rows:
         left = rows - first
-        size = 3 * _ROWS if left >= 3 * _ROWS else min(left, _ROWS)
-        _kernel(double[first : first + size])
+        size = 3 * tile if left >= 3 * tile else min(left, tile)
+        _kernel(places[first : first + size], blocking)
         first += size
 
 
-def _product(double: _Places, blocking: Blocking) -> None:
+def _product(places: _Places, blocking: Blocking) -> None:
     """Mark the places on one thread: the first stretch of columns goes in pieces, the others with all rows at a time."""
-    rows, columns = double.shape
+    rows, columns = places.shape
     for top in range(0, rows, blocking.rows):
-        some, left = double[top : top + blocking.rows], 0
-        for width in _steps(columns, blocking.columns, blocking.unit):
-            (_kernel if left else _in_pieces)(some[:, left : left + width])
+        some, left = places[top : top + blocking.rows], 0
+        for width in _steps(columns, blocking.columns, blocking.tile[0]):
+            (_kernel if left else _in_pieces)(some[:, left : left + width], blocking)
             left += width
 
 
-def _threaded_product(double: _Places, by_columns: int, by_rows: int, blocking: Blocking) -> None:
-    """Mark the places on several threads: each takes some columns, and packs some of the rows that these meet."""
-    rows, columns = double.shape
+def _threaded_product(places: _Places, by_columns: int, by_rows: int, blocking: Blocking) -> None:
+    """Mark the places on places threads: each takes some columns, and packs some of the rows that these meet."""
+    rows, columns = places.shape
     most = blocking.rows * by_columns * by_rows
-    bounds = [0, *itertools.accumulate(_shares(columns, by_columns, blocking.unit))]
+    bounds = [0, *itertools.accumulate(_shares(columns, by_columns, blocking.ratio))]
     first = 0
     for step in range(0, rows, most):
         for group in _shares(min(rows - step, most), by_rows, 1):
-            for owner, size in enumerate(_shares(group, by_columns, blocking.unit, least=blocking.unit)):
+            for owner, size in enumerate(_shares(group, by_columns, blocking.ratio, least=blocking.ratio)):
                 for thread, (left, right) in enumerate(itertools.pairwise(bounds)):
-                    _threads_meet(double[first : first + size, left:right], thread == owner, blocking)
+                    _threads_meet(places[first : first + size, left:right], thread == owner, blocking)
                 first += size
 
 
-def _threads_meet(double: _Places, own: bool, blocking: Blocking) -> None:
+def _threads_meet(places: _Places, own: bool, blocking: Blocking) -> None:
     """Mark the places of the columns of one thread and the rows that one packs, in two halves."""
-    rows, columns = double.shape
+    rows, columns = places.shape
     half = -(-rows // 2)
-    for some in (double[:half], double[half:]):
+    for some in (places[:half], places[half:]):
         left = 0
         for width in _thread_stretches(columns, blocking):
-            (_in_pieces if own and not left else _kernel)(some[:, left : left + width])
+            (_in_pieces if own and not left else _kernel)(some[:, left : left + width], blocking)
             left += width
 
 
 def _thread_stretches(columns: int, blocking: Blocking) -> list[int]:
-    first = next(_steps(columns, blocking.columns, blocking.unit), 0)
-    return [first, *_steps(columns - first, blocking.columns, blocking.unit, up=True)]
+    first = next(_steps(columns, blocking.columns, blocking.tile[0]), 0)
+    return [first, *_steps(columns - first, blocking.columns, blocking.tile[0], up=True)]
 
 
 def _shares(count: int, parts: int, unit: int, *, least: int = 0) -> list[int]:
@@ -241,43 +266,47 @@ def _shares(count: int, parts: int, unit: int, *, least: int = 0) -> list[int]:
 # --- the drivers of ssyrk ------------------------------------------------------------------------------------------
 
 
-def _crossing(double: _Places, rows: slice, columns: slice) -> None:
-    """Mark the places of one call for a block that the diagonal may cross, of which the part above it is needed.
-
-    The blocks of 8 rows on the diagonal have one accumulator.
-    """
+def _crossing(places: _Places, rows: slice, columns: slice, blocking: Blocking) -> None:
+    """Mark the places of one call for a block that the diagonal may cross, of which the part above it is needed."""
     above = min(max(columns.start - rows.start, 0), rows.stop - rows.start)
-    _kernel(double[rows.start : rows.start + above, columns])
-    if above < rows.stop - rows.start:
-        _kernel(double[rows.start + above : rows.stop, max(rows.stop, columns.start) : columns.stop])
+    _kernel(places[rows.start : rows.start + above, columns], blocking)
+    first, last = max(rows.start + above, columns.start), min(rows.stop, columns.stop)
+    if rows.start + above < rows.stop:
+        _kernel(places[rows.start + above : rows.stop, max(last, columns.start) : columns.stop], blocking)
+    for corner in range(first, last, blocking.square):
+        end = min(corner + blocking.square, last)
+        _kernel(places[corner:end, corner:end], blocking)
+        _kernel(places[corner:end, end:last], blocking)
 
 
-def _triangle(double: _Places, blocking: Blocking) -> None:
+def _triangle(places: _Places, blocking: Blocking) -> None:
     """Mark the places on one thread: stretches of columns, each with all the rows above its triangle at a time."""
-    left, n = 0, len(double)
-    for width in _steps(n, blocking.columns, blocking.unit):
-        _kernel(double[:left, left : left + width])
+    left, n = 0, len(places)
+    for width in _steps(n, blocking.columns, blocking.square):
+        columns = slice(left, left + width)
+        _crossing(places, columns, columns, blocking)
+        _kernel(places[:left, columns], blocking)
         left += width
 
 
-def _threaded_triangle(double: _Places, threads: int, blocking: Blocking) -> None:
-    """Mark the places on several threads: each takes some columns, and packs the rows with the same numbers."""
-    unit = blocking.unit
-    bounds = [0, *itertools.accumulate(_triangle_shares(len(double), threads, unit))]
+def _threaded_triangle(places: _Places, threads: int, blocking: Blocking) -> None:
+    """Mark the places on places threads: each takes some columns, and packs the rows with the same numbers."""
+    unit = blocking.square
+    bounds = [0, *itertools.accumulate(_triangle_shares(len(places), threads, unit))]
     for thread, (left, right) in enumerate(itertools.pairwise(bounds)):
         # The last columns come first, as many as leave a multiple of what is packed at a time.
         last = _last_stretch(right - left, blocking)
         for top, bottom in itertools.pairwise(bounds[: thread + 2]):
             for rows in _runs(top, bottom, unit * -(-(bottom - top) // (2 * unit))):
                 for some in [rows] if top < left else _runs(rows.start, rows.stop, unit):
-                    _crossing(double, some, slice(right - last, right))
+                    _crossing(places, some, slice(right - last, right), blocking)
                 for columns in _runs(left, right - last, blocking.columns):
-                    _crossing(double, rows, columns)
+                    _crossing(places, rows, columns, blocking)
 
 
 def _last_stretch(columns: int, blocking: Blocking) -> int:
     """Return how many of a thread's columns leave a multiple of what is packed at a time."""
-    size = next(_steps(columns, blocking.columns, blocking.unit))
+    size = next(_steps(columns, blocking.columns, blocking.square))
     over = (columns - size) % blocking.columns
     return size - (blocking.columns - over if over else 0)
 

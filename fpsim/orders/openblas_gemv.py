@@ -1,7 +1,7 @@
-"""The orders of OpenBLAS's float32 matrix-vector products on x86-64.
+"""The orders of OpenBLAS's float32 and float64 matrix-vector products on x86-64.
 
-Sources: OpenBLAS ``interface/gemv.c``, ``driver/level2/gemv_thread.c``, and in ``kernel/x86_64`` ``sgemv_t_4.c`` and
-``sgemv_n_4.c`` with the kernels that they include for HASWELL and SKYLAKEX. Checked bit for bit against NumPy 2.4 with
+Sources: OpenBLAS ``interface/gemv.c``, ``driver/level2/gemv_thread.c``, and in ``kernel/x86_64`` ``sgemv_t_4.c``,
+``sgemv_n_4.c``, ``dgemv_t_4.c`` and ``dgemv_n_4.c`` with the kernels that they include for HASWELL and SKYLAKEX. Checked bit for bit against NumPy 2.4 with
 OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 and 2 threads.
 
 The compilers fuse a product with an addition of the same C expression in the SKYLAKEX kernels, ``a*b + c*d`` to
@@ -21,8 +21,8 @@ from fpsim.orders.combinators import SERIAL, Chunks, HalvingFold, Lanes, Pairwis
 from fpsim.orders.explicit import Tree
 from fpsim.programs import Builder, Items, Segment, count_items, joined, split_items
 
-_BLOCK = 4096  # terms of sgemv_t, outputs of sgemv_n, that are computed in one go
 _THREADED = 460_800  # elements of the matrix from which threads share the work
+_COLUMNS = 4096  # columns of float32 that are computed in one go
 _FMA = Settings(fma=True, start="+0")
 _ROUNDED = Settings(fma=False, start="+0")
 _SERIAL = Configured(SERIAL, _FMA)
@@ -36,28 +36,28 @@ _FEW_OUTPUTS, _FEW_IN_ROWS, _FEW_IN_COLUMNS = 16_384, 8, 48
 Outputs = list[tuple[Order, range]]
 
 
-def rows_by_vector(rows: int, terms: int, *, core: str, version: str, threads: int) -> Outputs:
-    """Return which order computes which outputs where the terms of a row lie side by side (``sgemv_t``)."""
+def rows_by_vector(rows: int, terms: int, *, core: str, version: str, threads: int, double: bool) -> Outputs:
+    """Return which order computes which outputs where the terms of a row lie side by side (``gemv_t``)."""
     out: Outputs = []
     for part in _shares(rows, terms, threads):
-        if _is_few(part, terms, core, _FEW_IN_ROWS):
+        if not double and _is_few(part, terms, core, _FEW_IN_ROWS):
             out += _few_terms(part, terms, version)
         else:
-            out += _rows(part, core)
+            out += _rows(part, core, double)
     return [(order, places) for order, places in out if places]
 
 
-def columns_by_vector(columns: int, terms: int, *, core: str, threads: int) -> Outputs:
-    """Return which order computes which outputs where the outputs of a term lie side by side (``sgemv_n``)."""
+def columns_by_vector(columns: int, terms: int, *, core: str, threads: int, double: bool) -> Outputs:
+    """Return which order computes which outputs where the outputs of a term lie side by side (``gemv_n``)."""
     shares = _shares(columns, terms, threads)
     if columns * terms >= _THREADED and len(shares) < threads and columns * threads <= 1024:
         # Too few outputs for all threads: each takes a share of the terms, many more than those of the small kernels.
         sizes = tuple(len(share) for share in _split(terms, threads))
-        orders = _columns(range(columns), sizes[0], columns, core)
+        orders = _columns(range(columns), sizes[0], columns, core, double)
         return [(Configured(Chunks(sizes, order), _FMA), places) for order, places in orders if places]
     out: Outputs = []
     for part in shares:
-        out += _columns(part, terms, columns, core)
+        out += _columns(part, terms, columns, core, double)
     return [(order, places) for order, places in out if places]
 
 
@@ -104,27 +104,31 @@ def _few_terms(part: range, terms: int, version: str) -> Outputs:
     return out
 
 
-def _rows(part: range, core: str) -> Outputs:
+def _rows(part: range, core: str, double: bool) -> Outputs:
     """Rows are taken four at a time, then two, then one."""
-    contracted = core == "skylakex"
+    contracted = core == "skylakex" or double
     quads, pairs = len(part) // 4 * 4, len(part) // 2 * 2
-    return [
-        (_Row(8, contracted), part[:quads]),
-        (_Row(4, contracted), part[quads:pairs]),
-        (_Row(1, contracted), part[pairs:]),
-    ]
+    size, blocks_of_rows = (2048, _DOUBLE_ROWS) if double else (4096, _SINGLE_ROWS)
+    parts = part[:quads], part[quads:pairs], part[pairs:]
+    return [(_Row(block, size, contracted), some) for block, some in zip(blocks_of_rows, parts, strict=True)]
 
 
-def _columns(part: range, terms: int, columns: int, core: str) -> Outputs:
-    """Columns are taken 16 at a time, after the first n mod 16 of each block but for the last n mod 4."""
-    if _is_few(part, terms, core, _FEW_IN_COLUMNS) and terms != 4:
+def _columns(part: range, terms: int, columns: int, core: str, double: bool) -> Outputs:
+    """Columns are taken 4 or 16 at a time, of float32 after the first n mod 16 of each block; the last n mod 4 last."""
+    if not double and _is_few(part, terms, core, _FEW_IN_COLUMNS) and terms != 4:
         return [(_SERIAL, part)]
     contracted = core == "skylakex"
     body, tail = part[: len(part) // 4 * 4], part[len(part) // 4 * 4 :]
     out: Outputs = []
-    for first in range(0, len(body), _BLOCK):
-        block = body[first : first + _BLOCK]
-        out += [(_Column(2, contracted), block[: len(block) % 16]), (_Column(1, contracted), block[len(block) % 16 :])]
+    if double:
+        out = [(_Column(_DOUBLE_COLUMNS[core]), body)]
+    else:
+        pair = (2 if contracted else 1, SERIAL)
+        for first in range(0, len(body), _COLUMNS):
+            block = body[first : first + _COLUMNS]
+            places = block[: len(block) % 16], block[len(block) % 16 :]
+            for inner, some in zip((Lanes(2), SERIAL), places, strict=True):
+                out.append((_Column(((8, inner), (4, inner), pair, (1, SERIAL))), some))
     if columns == len(tail):
         return [*out, (_Narrow(contracted), tail)]
     return [*out, (_SERIAL if contracted else _ADDED, tail)]
@@ -149,22 +153,22 @@ class _Quarters(Order):
 
 @dataclass(frozen=True, slots=True)
 class _Row(Order):
-    """A row of sgemv_t: 8 fused lanes, 4 lanes of rounded products, or (1) two sets of 4 such lanes in turn."""
+    """A row of gemv_t: `block` sums so many terms at a time, and the last n mod 4 are added to the sum of these."""
 
-    lanes: int
+    block: Order
+    size: int
     contracted: bool
-    name: ClassVar[str] = "sgemv_t"
+    name: ClassVar[str] = "gemv_t"
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
         fused = replace(arithmetic, fma=True, start="first")
-        own = replace(fused, fma=self.lanes == 8)
         n = count_items(items)
         body, tail = split_items(items, n - n % 4)
         total: list[Segment] = []
         while body:
-            block, body = split_items(body, _BLOCK)
-            total.append(self._block(builder, block, own))
+            some, body = split_items(body, self.size)
+            total.append(self.block.build(builder, some, fused))
         rest = [split_items(split_items(tail, place)[1], 1)[0][0] for place in range(n % 4)]
         if rest and not self.contracted:
             total.append(builder.fold(rest, replace(fused, fma=False)))
@@ -174,41 +178,64 @@ class _Row(Order):
             total.append(builder.fold([rest[1], rest[0], *rest[2:]], fused))
         return builder.fold(total, fused, start="+0")
 
-    def _block(self, builder: Builder, items: Items, arithmetic: Arithmetic) -> Segment:
+
+@dataclass(frozen=True, slots=True)
+class _Octet(Order):
+    """Eight lanes, of which the upper four are added to the lower four; the first 4 of an odd number of fours go first.
+
+    Those first ones go to the lower lanes.
+    """
+
+    name: ClassVar[str] = "sgemv_t_octet"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
         n = count_items(items)
-        head, body = split_items(items, 4 if n % 8 and self.lanes != 4 else 0)
-        period = 4 if self.lanes == 4 else 8
-        places = []
-        for lane in range(period):
+        head, body = split_items(items, n % 8)
+        sums: list[Segment] = []
+        for lane in range(8):
             terms = list(split_items(split_items(head, lane)[1], 1)[0]) if lane < 4 else []
             if lane < count_items(body):
                 (row,) = split_items(body, lane)[1]
-                terms.append(Segment(row.base, -(-row.count // period), row.stride * period, item=row.item))
-            places.append([builder.fold(terms, arithmetic)] if terms else [])
-        sums = [builder.fold([*places[lane], *places[lane + 4]], arithmetic) if period == 8 else places[lane][0]
-                for lane in range(4)]  # fmt: skip
-        halves = [builder.fold(sums[:2], arithmetic), builder.fold(sums[2:], arithmetic)]
-        return builder.fold(halves, arithmetic)
+                terms.append(Segment(row.base, -(-row.count // 8), row.stride * 8, item=row.item))
+            if terms:
+                sums.append(builder.fold(terms, arithmetic))
+        folded = [builder.fold(sums[lane::4], arithmetic) for lane in range(4)]
+        return Pairwise().build(builder, tuple(folded), arithmetic)
+
+
+_PLAIN = Settings(fma=False, start="first")
+_FUSED = Settings(fma=True, start="first")
+#: The blocks of rows that are taken four at a time, of two rows, and of one.
+_SINGLE_ROWS = (
+    Configured(_Octet(), _FUSED),
+    Configured(Lanes(4, combine=Pairwise()), _PLAIN),
+    Configured(_Octet(), _PLAIN),
+)
+_DOUBLE_ROWS = (
+    Configured(Lanes(4, combine=HalvingFold()), _FUSED),
+    Configured(Lanes(2), _PLAIN),
+    Configured(Lanes(4, combine=HalvingFold()), _PLAIN),
+)
+#: So many terms of a column of float64 at a time, and their order.
+_DOUBLE_COLUMNS: dict[str, tuple[tuple[int, Order], ...]] = {
+    "skylakex": ((4, Tree("1 0 2 3")), (2, Reverse()), (1, SERIAL)),
+    "haswell": ((4, Lanes(2)), (2, _ADDED), (1, SERIAL)),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class _Column(Order):
-    """A column of sgemv_n: 8 terms at a time, then 4, 2 and 1, each a sum from zero that is added to the result.
+    """A column of gemv_n: so many terms at a time, each lot a sum from zero that is added to the result."""
 
-    Eight and four terms are summed in one accumulator or in two, of the even and the odd ones. Of two terms the
-    HASWELL kernel adds the rounded products one by one.
-    """
-
-    accumulators: int
-    contracted: bool
-    name: ClassVar[str] = "sgemv_n"
+    lots: tuple[tuple[int, Order], ...]
+    name: ClassVar[str] = "gemv_n"
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
         fused = replace(arithmetic, fma=True, start="+0")
-        inner = Lanes(self.accumulators)
         total: list[Segment] = []
-        for size, order in ((8, inner), (4, inner), (2 if self.contracted else 1, SERIAL), (1, SERIAL)):
+        for size, order in self.lots:
             n = count_items(items)
             body, items = split_items(items, n - n % size)
             total += blocks(builder, body, fused, size, order)
@@ -220,7 +247,7 @@ class _Narrow(Order):
     """A column of a matrix of two or three columns: the terms in pairs, those beyond a multiple of 4 one by one."""
 
     contracted: bool
-    name: ClassVar[str] = "sgemv_n_narrow"
+    name: ClassVar[str] = "gemv_n_narrow"
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
