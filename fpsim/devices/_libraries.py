@@ -8,6 +8,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
+import numpy as np
+
 from fpsim.devices.base import Array
 from fpsim.errors import UnknownOrderError
 
@@ -44,6 +46,12 @@ def release(version: str, /) -> tuple[int, int]:
 def is_x86() -> bool:
     """Whether this is an x86-64 processor."""
     return platform.machine() in ("x86_64", "AMD64")
+
+
+def subnormal(*values: Array) -> bool:
+    """Whether any of these numbers is subnormal as a float32."""
+    smallest = np.finfo(np.float32).smallest_normal
+    return any(bool(np.any((np.abs(x) < smallest) & (x != 0))) for x in values)
 
 
 def unknown(reason: str, /) -> Callable[..., NoReturn]:

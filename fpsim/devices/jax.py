@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fpsim.devices._libraries import imported, is_x86, only, release, unknown
+from fpsim.devices._libraries import imported, is_x86, only, release, subnormal, unknown
 from fpsim.devices.base import Array, Implementation, Routine
 from fpsim.errors import UnknownOrderError
 
@@ -154,9 +154,7 @@ def _cpu_strategies(version: str) -> dict[str, Callable[..., str]]:
 
 
 def _multiplied(a: Array, b: Array) -> str:
-    smallest = np.finfo(np.float32).smallest_normal
-    sizes = [np.abs(x.astype(np.float64)) for x in (a, b)]
-    if any(np.any((x < smallest) & (x > 0)) for x in (*sizes, sizes[0] * sizes[1])):
+    if subnormal(a, b, a.astype(np.float64) * b.astype(np.float64)):
         message = "jnp.multiply on the CPU flushes subnormal numbers, and these have some"
         raise UnknownOrderError(message)
     return "serial"
