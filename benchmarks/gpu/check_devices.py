@@ -184,11 +184,12 @@ def compare(
     if len(outcome.recorded) < _RECORDED * len(inputs.LAWS) and outcome.dtype == "float32":
         outcome.recorded.append((size, inputs.LAWS.index(law), strategy, inputs.digest(actual)))
     if not equal.all():
-        place = np.unravel_index(int(np.argmin(equal)), equal.shape)
+        first = int(np.argmin(equal.reshape(-1)))
+        place = np.unravel_index(first, equal.shape)
         outcome.different.append({
             "size": size, "law": law, "strategy": strategy, "different": int(equal.size - equal.sum()),
-            "place": [int(i) for i in place], "actual": float(np.asarray(actual)[place]).hex(),
-            "predicted": float(np.asarray(prediction)[place]).hex(),
+            "place": [int(i) for i in place], "actual": float(np.asarray(actual).reshape(-1)[first]).hex(),
+            "predicted": float(np.asarray(prediction).reshape(-1)[first]).hex(),
             "same_bits_again": bool(same(one.run(operation, *operands), actual).all()),
         })  # fmt: skip
 

@@ -75,7 +75,7 @@ REDUCTIONS = {
         grid=0,
     ),
     "512": Reduction("grid_stride", "fold", block=2 * BLOCK, grid=1),
-    "atomic": Reduction("grid_stride", "fold", f"cuda_reduce({_LAUNCH}, second=serial+ftz)", store="atomic"),
+    "atomic": Reduction("grid_stride", "fold", f"cuda_reduce({_LAUNCH}, second=serial+start(0.0)+ftz)", store="atomic"),
 }
 PRODUCTS = ("matmul_naive", "matmul_tiled")
 
