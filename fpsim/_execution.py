@@ -46,7 +46,7 @@ def closing_folds(program: Program) -> NDArray[np.bool]:
     return out
 
 
-def _workers(work: int) -> int:
+def workers_for(work: int) -> int:
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return 1 if work < 2_000_000 else available
 
@@ -57,7 +57,7 @@ def for_each(start_worker: Callable[[], Callable[[Any], None]], tasks: Iterable[
     Every worker calls `start_worker` once, for a function with working memory of its own, and does its share of tasks.
     """
     tasks = list(tasks)
-    workers = min(_workers(work), len(tasks))
+    workers = min(workers_for(work), len(tasks))
 
     def share(first: int) -> None:
         run = start_worker()
@@ -235,7 +235,7 @@ def run_products(
 
     work = m * n * columns
     panels = range(0, columns, width)
-    parts = max(1, min(whole, _workers(work) // len(panels)))
+    parts = max(1, min(whole, workers_for(work) // len(panels)))
     cuts = [whole * part // parts for part in range(parts + 1)]
     for_each(worker, [(start, a, b) for start in panels for a, b in itertools.pairwise(cuts)], work)
     return out

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fpsim._execution import closing_folds, for_each, rooms, table_of
+from fpsim._execution import closing_folds, for_each, rooms, table_of, workers_for
 from fpsim.arithmetic import Arithmetic
 from fpsim.formats import Format
 from fpsim.programs import Program
 
 _Array = NDArray[Any]
-_COLUMNS, _ROWS = 64, 8  # of the tile that is treated together: a fused add's operands stay in the nearest cache
+_COLUMNS, _ROWS = 128, 16  # of the tile that is treated together, so that a fused add's operands stay in a near cache
+_WIDE = 2**14  # elements of a panel that is made wider where there are few leaves
 # A zero accumulator counts with this exponent, on the H200; published models say -126.
 _ZERO_EXPONENT = -133
 # The NaN of NVIDIA's matrix units, 0x7FFFFFFF as a float32 and 0x7FFF as a float16.
@@ -33,6 +35,7 @@ def run_fused(left: _Array, right: _Array, program: Program, formats: tuple[Form
     tables = np.array([table_of(a) for a in program.arithmetics])
     own = np.array([_fused_table(a) for a in program.arithmetics])
     closing = closing_folds(program)
+    panel = max(_COLUMNS, _WIDE // max(n, 1))
     rows = np.ascontiguousarray(left, np.float64)
     row_powers, finite = powers(rows, formats[0]), np.asarray(np.isfinite(rows).all(axis=1))
 
@@ -41,7 +44,7 @@ def run_fused(left: _Array, right: _Array, program: Program, formats: tuple[Form
 
         def block(task: tuple[int, int, int]) -> None:
             start, first, last = task
-            part = np.ascontiguousarray(right[:, start : start + _COLUMNS], np.float64)
+            part = np.ascontiguousarray(right[:, start : start + panel], np.float64)
             width = part.shape[1]
             s, c = np.zeros((2, _ROWS, program.registers, width))
             room, result = np.empty((4, width)), np.empty((last - first, width))
@@ -54,9 +57,10 @@ def run_fused(left: _Array, right: _Array, program: Program, formats: tuple[Form
 
         return block
 
-    height = max(_ROWS, -(-m // 8))
-    tasks = [(start, top, min(top + height, m)) for start in range(0, columns, _COLUMNS) for top in range(0, m, height)]
-    for_each(worker, tasks, m * n * columns)
+    starts = range(0, columns, panel)
+    parts = max(1, min(m // _ROWS, workers_for(m * n * columns) // len(starts)))
+    cuts = [m * part // parts for part in range(parts + 1)]
+    for_each(worker, [(start, a, b) for start in starts for a, b in itertools.pairwise(cuts)], m * n * columns)
     out[np.isnan(out)] = _NAN
     return out
 
