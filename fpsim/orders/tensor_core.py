@@ -124,8 +124,9 @@ def _nvidia(arch: str, form: str, result: str) -> Unit:
     # The instruction drops the low bits of float32 operands.
     operands = Rounding(_TYPES[form], "toward-zero" if form == "tf32" else "nearest-even")
     settings = Settings(align=Alignment.to(bits, rounding), operands=operands, output=rounding)
-    hardware = arch == "hopper" and result == "float32" and form != "e5m2"
-    evidence = _H200 if hardware else _FASI if arch in ("volta", "turing") else _MMA_SIM
+    hardware = arch == "hopper" and result == "float32"
+    recorded = _H200 + ("; with e4m3fn as the right operand" if form == "e5m2" else "")
+    evidence = recorded if hardware else _FASI if arch in ("volta", "turing") else _MMA_SIM
     return Unit(Fused(terms), settings, _INSTRUCTIONS[arch], "hardware" if hardware else "model", evidence)
 
 
