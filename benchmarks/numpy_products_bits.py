@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,10 @@ from numpy.typing import NDArray
 
 import fpsim
 from fpsim.errors import UnknownOrderError
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from blas import PROCESSOR  # type: ignore[import-not-found]
 
 _CORES = {"skylakex": "SkylakeX", "haswell": "Haswell"}
 _KINDS = ("matvec", "vecmat", "matmul", "transposed", "syrk")
@@ -97,14 +102,14 @@ def operands(rng: np.random.Generator, kind: str, data: str) -> Iterator[tuple[F
 
 def compare(tally: Counter[str], a: Floats, b: Floats, strategy: str) -> None:
     """Count one product."""
-    native = np.asarray(a @ b)
-    bits = f"u{native.itemsize}"
     try:
         emulated = np.asarray(fpsim.matmul(a, b, strategy))
     except UnknownOrderError as error:
         tally["unknown"] += 1
         tally[f"unknown: {error}"] += 1
         return
+    native = np.asarray(a @ b)
+    bits = f"u{native.itemsize}"
     if np.array_equal(emulated.view(bits), native.view(bits)):
         tally["equal"] += 1
         return
@@ -124,7 +129,7 @@ def run(core: str, asked: argparse.Namespace) -> int:
         return 1
     wrong = 0
     for threads in asked.threads:
-        strategy = f'numpy_matmul(core={core}, threads={threads}, version="{version}", data={asked.data})'
+        strategy = f'numpy_matmul(core={core}, threads={threads}, version="{version}", data={asked.data}, processor={PROCESSOR})'
         for kind in asked.kinds:
             rng = np.random.default_rng([asked.seed, threads, _KINDS.index(kind)])
             tally: Counter[str] = Counter()

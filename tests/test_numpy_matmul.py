@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from blas import CORE, CORES, VERSION
+from blas import CORE, CORES, PROCESSOR, VERSION
 
 import fpsim
 from fpsim.errors import StrategyError, UnknownOrderError
@@ -53,12 +53,17 @@ def layouts(a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def agree(a: Any, b: Any, threads: int) -> bool:
-    """Whether the rule has NumPy's bits."""
+    """Whether the rule has NumPy's bits, or refuses a product in which NumPy crashes."""
+    data = np.result_type(a, b)
+    settings = f'core={CORE}, threads={threads}, version="{VERSION}", data={data}, processor={PROCESSOR}'
+    try:
+        emulated = np.asarray(fpsim.matmul(a, b, f"numpy_matmul({settings})"))
+    except UnknownOrderError as error:
+        return "beyond its stack" in str(error)
     with threadpoolctl.threadpool_limits(threads):
-        native = a @ b
-    rule = f'numpy_matmul(core={CORE}, threads={threads}, version="{VERSION}", data={native.dtype})'
-    bits = f"u{native.itemsize}"
-    return bool(np.array_equal(np.asarray(fpsim.matmul(a, b, rule)).view(bits), np.asarray(native).view(bits)))
+        native = np.asarray(a @ b)
+    bits = f"u{data.itemsize}"
+    return bool(np.array_equal(emulated.view(bits), native.view(bits)))
 
 
 def check_products(threads: int, repeats: int, data: str) -> None:
@@ -142,6 +147,14 @@ def test_what_is_not_known_is_refused() -> None:
         fpsim.matmul(a.astype(np.float16), a.T.astype(np.float16), "numpy_matmul")
     with pytest.raises(StrategyError, match="data=float16"):
         fpsim.strategy("numpy_matmul(data=float16)")
+    b = np.ones((200, 900), np.float32)
+    with pytest.raises(UnknownOrderError, match="processor=zen4"):
+        fpsim.matmul(b, b.T.copy(), 'numpy_matmul(version="0.3.34")')
+    with pytest.raises(UnknownOrderError, match="beyond its stack"):
+        fpsim.matmul(*(x.astype(float) for x in (b[:, :400], b[:, :400].T)),
+                     'numpy_matmul(core=haswell, version="0.3.34", processor=zen4, data=float64)')  # fmt: skip
+    with pytest.raises(StrategyError, match="processor=zen3"):
+        fpsim.strategy("numpy_matmul(processor=zen3)")
     with pytest.raises(UnknownOrderError, match="in place"):
         fpsim.matmul(np.ones((4, 40), np.float32)[:, ::2], np.ones((20, 3), np.float32), "numpy_matmul")
     with pytest.raises(UnknownOrderError, match="use it with matmul"):

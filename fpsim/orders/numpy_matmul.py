@@ -8,7 +8,7 @@ Sources: NumPy's ``matmul.c.src`` (which BLAS routine a shape goes to), OpenBLAS
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
 from fpsim.errors import StrategyError, UnknownOrderError
@@ -23,6 +23,7 @@ from fpsim.programs import Builder, Items, Segment
 CORES = ("skylakex", "haswell")
 _FMA = Settings(fma=True, start="+0")
 _SETTINGS = {"float32": NO_SETTINGS, "float64": Settings(accumulator=Rounding(FLOAT64))}
+PROCESSORS = ("unstated", "zen4", "other")
 VERSIONS = ("0.3.31", "0.3.34")
 _SMALL = 1_000_000  # m*n*k up to which the kernels for small matrices are used
 
@@ -32,12 +33,15 @@ class NumpyMatmul(Order):
     """``a @ b`` of matrices or a matrix and a vector, as NumPy's OpenBLAS computes it.
 
     `core` names OpenBLAS's kernels, `threads` how many it may use, `version` its release; `data` is float32 or float64.
+    From 0.3.34 on the blocks of large products are others on AMD Zen 4 and 5 (``processor=zen4``) than elsewhere
+    (``processor=other``).
     """
 
     core: str = "skylakex"
     threads: int = 1
     version: str = "0.3.31"
     data: str = "float32"
+    processor: str = "unstated"
     name: ClassVar[str] = "numpy_matmul"
 
     def __post_init__(self) -> None:
@@ -49,6 +53,10 @@ class NumpyMatmul(Order):
             raise StrategyError(message)
         if self.data not in _SETTINGS:
             message = f"numpy_matmul: data={self.data} is not known; known are {', '.join(_SETTINGS)}"
+            raise StrategyError(message)
+        if self.processor not in PROCESSORS:
+            known = ", ".join(PROCESSORS)
+            message = f"numpy_matmul: processor={self.processor} is not known; known are {known}"
             raise StrategyError(message)
         if self.threads < 1:
             message = f"numpy_matmul: threads must be at least 1, not {self.threads}"
@@ -82,22 +90,33 @@ class NumpyMatmul(Order):
         if "other" in (shape.left, shape.right):
             message = "numpy_matmul: products of matrices that BLAS cannot read in place are not modelled"
             raise UnknownOrderError(message)
-        kernels: dict[str, Any] = {
-            "data": self.data, "core": self.core, "version": self.version, "threads": self.threads
-        }  # fmt: skip
-        if shape.same:
-            return symmetric(shape, **kernels)
-        if self.core == "skylakex" and shape.m * shape.n * shape.k <= _SMALL:
+        if self.core == "skylakex" and not shape.same and shape.m * shape.n * shape.k <= _SMALL:
             small = _small(shape, 16 if self.data == "float32" else 8)
             if small:
                 return small
-        return packed(shape, **kernels)
+        return self._matrices(shape)
+
+    def _matrices(self, shape: Product) -> list[Part]:
+        rule = symmetric if shape.same else packed
+        tables = [self.processor == "zen4"]
+        if self.version == "0.3.31":
+            tables = [False]
+        elif self.processor == "unstated":
+            tables = [False, True]
+        parts = [rule(shape, data=self.data, core=self.core, zen4=zen4, threads=self.threads) for zen4 in tables]
+        if parts[0] != parts[-1]:
+            message = (
+                "numpy_matmul: this product depends on the processor: write processor=zen4 for AMD Zen 4 and 5 in it,"
+                " processor=other for all others"
+            )
+            raise UnknownOrderError(message)
+        return parts[0]
 
     def _matrix_vector(self, shape: Product) -> list[Part]:
         double = self.data == "float64"
         if shape.m == shape.n == 1:
             if "other" in (shape.left, shape.right):
-                message = "numpy_matmul: for vectors with steps use openblas_sdot(inputs=strided)"
+                message = "numpy_matmul: for float32 vectors with steps use openblas_sdot(inputs=strided)"
                 raise UnknownOrderError(message)
             return [Part(OpenblasDdot(self.core, self.threads) if double else OpenblasSdot(self.core))]
         matrix = shape.right if shape.m == 1 else shape.left
@@ -118,7 +137,8 @@ class NumpyMatmul(Order):
 
     def arguments(self) -> list[str]:
         data = [] if self.data == "float32" else [f"data={self.data}"]
-        return [f"core={self.core}", f"threads={self.threads}", f'version="{self.version}"', *data]
+        processor = [] if self.processor == "unstated" else [f"processor={self.processor}"]
+        return [f"core={self.core}", f"threads={self.threads}", f'version="{self.version}"', *data, *processor]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic, Rounding, Settings
 from fpsim.formats import FLOAT64, Format
-from fpsim.orders.base import Part, Product, halves
+from fpsim.orders.base import Part, Product, Reduction, halves
 from fpsim.orders.combinators import HalvingFold, Pairwise, Reverse, Serial, blocks, lane_sums
 from fpsim.orders.named import NamedRule
 from fpsim.programs import Builder, Items, Segment, count_items, joined, split_items
@@ -88,6 +88,11 @@ class OpenblasDdot(NamedRule):
         if data not in (None, FLOAT64):
             self.refuse(f"operands in {data}")
         return self.own
+
+    def layout(self, case: Reduction) -> tuple[tuple[int, ...], list[Part]]:
+        if case.strides == (8,) and not case.buffered:
+            return case.axes, [Part(self)]
+        return self.refuse("sums other than that over a vector of float64 side by side in memory")
 
     def product(self, shape: Product) -> list[Part]:
         if shape.m != 1 or shape.n != 1:

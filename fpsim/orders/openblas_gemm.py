@@ -2,7 +2,9 @@
 
 Sources: OpenBLAS ``interface/gemm.c`` and ``syrk.c``, in ``driver/level3`` ``level3.c``, ``level3_thread.c``,
 ``level3_syrk.c``, ``level3_syrk_threaded.c`` and ``syrk_kernel.c``, and ``kernel/x86_64/sgemm_kernel_8x4_haswell_2.c``;
-the float64 kernels by probing. Checked bit for bit against NumPy 2.4 with OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 and 2 threads.
+the float64 kernels by probing; the blocks are those that the libraries have in memory. Checked bit for bit against
+NumPy 2.4 with OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 and 2 threads, on an AMD Zen 4. The blocks of 0.3.34 for
+other processors are read from the library, as they stand before it looks at the processor; they are those of 0.3.31.
 
 OpenBLAS stores matrices by columns, so that it computes the transposed product: its ``m`` are NumPy's columns, its
 ``n`` NumPy's rows. Here rows and columns are NumPy's.
@@ -20,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim.arithmetic import Arithmetic, Settings
+from fpsim.errors import UnknownOrderError
 from fpsim.orders.base import Configured, Order, Part, Product
 from fpsim.orders.combinators import SERIAL, Chunks, Lanes, Pairwise, lane_sums
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
@@ -52,29 +55,33 @@ class Blocking:
     @property
     def ratio(self) -> int:
         """The least share of a thread, and what its columns and rows are rounded to."""
-        return self.tile[0] if self.tile[0] > 4 else 8
+        return max(self.tile)
 
 
 _BLOCKING = {
-    ("float32", "skylakex", "0.3.31"): Blocking(448, 448, 18_256, (16, 4), 32),
-    ("float32", "skylakex", "0.3.34"): Blocking(384, 512, 15_984, (16, 4), 32),
-    ("float32", "haswell", "0.3.31"): Blocking(320, 320, 25_872, (8, 4), 8),
-    ("float32", "haswell", "0.3.34"): Blocking(384, 512, 15_984, (8, 4), 8),
-    ("float64", "skylakex", "0.3.31"): Blocking(192, 384, 10_704, (16, 2), 32),
-    ("float64", "skylakex", "0.3.34"): Blocking(512, 512, 7664, (16, 2), 32),
-    ("float64", "haswell", "0.3.31"): Blocking(512, 256, 15_856, (4, 8), 8),
-    ("float64", "haswell", "0.3.34"): Blocking(512, 512, 7664, (4, 8), 8),
+    ("float32", "skylakex", False): Blocking(448, 448, 18_256, (16, 4), 32),
+    ("float32", "haswell", False): Blocking(320, 320, 25_872, (8, 4), 8),
+    ("float64", "skylakex", False): Blocking(192, 384, 10_704, (16, 2), 32),
+    ("float64", "haswell", False): Blocking(512, 256, 15_856, (4, 8), 8),
+    # From 0.3.34 on OpenBLAS has other ones for Zen 4 and 5, whatever kernels it runs (kernel/setparam-ref.c).
+    ("float32", "skylakex", True): Blocking(384, 512, 15_984, (16, 4), 32),
+    ("float32", "haswell", True): Blocking(384, 512, 15_984, (8, 4), 8),
+    ("float64", "skylakex", True): Blocking(512, 512, 7664, (16, 2), 32),
+    ("float64", "haswell", True): Blocking(512, 512, 7664, (4, 8), 8),
 }
+#: The float64 kernel of HASWELL copies so many terms of 12 rows to its stack; the blocks for Zen 4 are longer.
+_ON_STACK = 298
 #: How a kernel sums the terms of an output, by row and column: in the order of that number in `_ORDERS`.
 _Places = NDArray[np.uint8]
 
 
-def packed(shape: Product, *, data: str, core: str, version: str, threads: int) -> list[Part]:
+def packed(shape: Product, *, data: str, core: str, zen4: bool, threads: int) -> list[Part]:
     """Return the orders of a product of two matrices (``gemm``)."""
-    blocking = _BLOCKING[data, core, version]
+    blocking = _BLOCKING[data, core, zen4]
     threads = max(1, min(threads, shape.m * shape.n * shape.k // _ONE_THREAD))
     by_columns, by_rows = _grid(shape, threads, blocking)
     sizes = _term_blocks(shape.k, blocking, halves=by_columns * by_rows > 1)
+    _check(shape, sizes, blocking)
     if blocking.tile not in _ORDERS:
         return [Part(Configured(Chunks(sizes), _FMA))]
     places = np.zeros((shape.m, shape.n), np.uint8)
@@ -85,10 +92,11 @@ def packed(shape: Product, *, data: str, core: str, version: str, threads: int) 
     return _parts(places, sizes, _ORDERS[blocking.tile])
 
 
-def symmetric(shape: Product, *, data: str, core: str, version: str, threads: int) -> list[Part]:
+def symmetric(shape: Product, *, data: str, core: str, zen4: bool, threads: int) -> list[Part]:
     """Return the orders of ``a @ a.T`` (``syrk``): the upper triangle is computed, the lower one a copy."""
-    blocking = _BLOCKING[data, core, version]
+    blocking = _BLOCKING[data, core, zen4]
     sizes = _term_blocks(shape.k, blocking, halves=True)
+    _check(shape, sizes, blocking)
     if blocking.tile not in _ORDERS:
         return [Part(Configured(Chunks(sizes), _FMA))]
     n = shape.n
@@ -99,6 +107,12 @@ def symmetric(shape: Product, *, data: str, core: str, version: str, threads: in
     else:
         _threaded_triangle(places, threads, blocking)
     return _parts(np.triu(places) + np.triu(places, 1).T, sizes, _ORDERS[blocking.tile])
+
+
+def _check(shape: Product, sizes: tuple[int, ...], blocking: Blocking) -> None:
+    if blocking.tile == (4, 8) and shape.m >= 24 and max(sizes) > _ON_STACK:
+        message = "OpenBLAS 0.3.34 writes beyond its stack in this product with its HASWELL kernels on Zen 4 and 5"
+        raise UnknownOrderError(message)
 
 
 def _grid(shape: Product, threads: int, blocking: Blocking) -> tuple[int, int]:
