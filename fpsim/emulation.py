@@ -159,7 +159,7 @@ def _laid_out(means: _Array, values: _Array) -> _Array:
     first = values[tuple(slice(size) for size in means.shape)]
     if first.shape != means.shape:  # nothing is averaged
         return means
-    out = np.positive(first).astype(means.dtype, order="K")
+    out = np.empty_like(np.positive(first), means.dtype)
     out[...] = means
     return out
 

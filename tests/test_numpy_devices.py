@@ -77,10 +77,11 @@ def test_numpy_multiplies_half_precision_without_blas(name: str) -> None:
 
 
 @needs_blas
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", THROUGH_BLAS)
-def test_numpy_through_blas(name: str) -> None:
+def test_numpy_through_blas(name: str, dtype: str) -> None:
     # Zeros are left to the tests of the rules themselves.
-    assert check(NUMPY, name, "float32", ("normal", "wide")) > len(SIZES[OPERATIONS[name].dimensions])
+    assert check(NUMPY, name, dtype, ("normal", "wide")) > len(SIZES[OPERATIONS[name].dimensions])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

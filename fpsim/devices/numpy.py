@@ -89,10 +89,12 @@ def _dot(a: Array, b: Array) -> str:
     _check_floats(a, b)
     if a.dtype == np.float16:
         return _HALF_DOT
-    if a.dtype == np.float32 and a.size <= 1:  # one product is not added to anything
-        return "serial"
+    if a.size <= 1:  # one product is not added to anything
+        return "serial" if a.dtype == np.float32 else "serial+acc(float64)"
     blas = numpy_blas()
     blas.check()
+    if a.dtype == np.float64:
+        return _checked(f"openblas_ddot(core={blas.core}, threads={blas.threads})", a, b)
     return _checked(f"openblas_sdot(core={blas.core})", a, b)
 
 
@@ -102,16 +104,16 @@ def _product(a: Array, b: Array) -> str:
         return _HALF_DOT
     blas = numpy_blas()
     blas.check()
-    text = f'numpy_matmul(core={blas.core}, threads={blas.threads}, version="{blas.version}")'
-    return _checked(text, a, b)
+    kernels = f'core={blas.core}, threads={blas.threads}, version="{blas.version}"'
+    return _checked(f"numpy_matmul({kernels}, data={a.dtype.name})", a, b)
 
 
 def _checked(text: str, a: Array, b: Array) -> str:
-    """Return the text of a strategy, after its rule was asked whether it knows this product."""
+    """Return the canonical text of a strategy, after its rule was asked whether it knows this product."""
     chosen = as_strategy(text)
     chosen.arithmetic(as_format(a.dtype))
     chosen.order.product(product_shape(a, b))
-    return text
+    return str(chosen)
 
 
 # --- einsum ---------------------------------------------------------------------------------------------------------

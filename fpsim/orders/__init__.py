@@ -28,7 +28,7 @@ from fpsim.orders.numba_cuda import NumbaCudaReduce
 from fpsim.orders.numpy import NumpyProd, NumpySum
 from fpsim.orders.numpy_einsum import EinsumDot, EinsumSum
 from fpsim.orders.numpy_matmul import NumpyMatmul
-from fpsim.orders.openblas import OpenblasSdot
+from fpsim.orders.openblas import OpenblasDdot, OpenblasSdot
 from fpsim.orders.profile import ProfileOrder
 from fpsim.orders.tensor_core import Fused, TensorCore
 from fpsim.orders.torch_cpu import TorchCpuNorm, TorchCpuSum
@@ -40,8 +40,8 @@ ORDERS: dict[str, type[Order]] = {
     order.name: order
     for order in (
         Serial, Pairwise, HalvingFold, Lanes, Chunks, SplitK, Split, Interleaved, Cascade, Grid, Reverse, Rotate,
-        Permute, Shuffle, Tree, Fused, TensorCore, NumpySum, NumpyProd, NumpyMatmul, OpenblasSdot, EinsumSum, EinsumDot, TorchCpuSum,
-        TorchCpuNorm,
+        Permute, Shuffle, Tree, Fused, TensorCore, NumpySum, NumpyProd, NumpyMatmul, OpenblasSdot, OpenblasDdot,
+        EinsumSum, EinsumDot, TorchCpuSum, TorchCpuNorm,
         TorchCudaSum, CubSum, CubSegmentedSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, XlaCpuProd, EigenSum, ProfileOrder,
         GlooRing, MpiRing, MpiRecursiveDoubling, MpiRabenseifner, NcclRing, NcclTree,
     )
@@ -50,7 +50,7 @@ ORDERS: dict[str, type[Order]] = {
 __all__ = [
     "ORDERS", "Cascade", "Chunks", "Configured", "CubSegmentedSum", "CubSum", "CudaReduce", "EigenSum", "EinsumDot", "EinsumSum", "Fused",
     "GlooRing", "Grid", "HalvingFold", "Interleaved", "Lanes", "MpiRabenseifner", "MpiRecursiveDoubling", "MpiRing",
-    "NcclRing", "NcclTree", "NumbaCudaReduce", "NumpyMatmul", "NumpyProd", "NumpySum", "OpenblasSdot", "Order",
-    "Pairwise", "Permute", "ProfileOrder", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TensorCore", "TorchCpuNorm",
+    "NcclRing", "NcclTree", "NumbaCudaReduce", "NumpyMatmul", "NumpyProd", "NumpySum", "OpenblasDdot", "OpenblasSdot",
+    "Order", "Pairwise", "Permute", "ProfileOrder", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TensorCore", "TorchCpuNorm",
     "TorchCpuSum", "TorchCudaSum", "Tree", "XlaCpuProd", "XlaCpuSum",
 ]  # fmt: skip
