@@ -1,6 +1,7 @@
 """Compare NumPy's products with the rule `numpy_matmul`, bit for bit, on many random operands.
 
-Usage: python benchmarks/numpy_products_bits.py [--count 10000] [--seed 0] [--kinds matvec,...] [--threads 1,2] [--data float64]
+Usage: python benchmarks/numpy_products_bits.py [--count 10000] [--seed 0] [--kinds matvec,...] [--threads 1,2]
+       [--data float64]
 
 Runs the kernels of both cores that the rule knows, each in a process of its own (``OPENBLAS_CORETYPE``), on one and on
 two threads, and counts the products with equal bits, with other bits, and those of which the rule says that it does
@@ -129,7 +130,7 @@ def run(core: str, asked: argparse.Namespace) -> int:
         return 1
     wrong = 0
     for threads in asked.threads:
-        strategy = f'numpy_matmul(core={core}, threads={threads}, version="{version}", data={asked.data}, processor={PROCESSOR})'
+        settings = f'core={core}, threads={threads}, version="{version}", data={asked.data}, processor={PROCESSOR}'
         for kind in asked.kinds:
             rng = np.random.default_rng([asked.seed, threads, _KINDS.index(kind)])
             tally: Counter[str] = Counter()
@@ -139,7 +140,7 @@ def run(core: str, asked: argparse.Namespace) -> int:
                 while sum(tally[name] for name in ("equal", "unknown", "different")) < asked.count:
                     for a, b in operands(rng, kind, asked.data):
                         drawn.add((a.shape, b.shape))
-                        compare(tally, a, b, strategy)
+                        compare(tally, a, b, f"numpy_matmul({settings})")
             wrong += tally["different"]
             print(f"{asked.data} {core:9} {version} {threads} {kind:11} {len(drawn):6} shapes {tally['equal']:7} equal "
                   f"{tally['unknown']:6} unknown {tally['different']:6} different "

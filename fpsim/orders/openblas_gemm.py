@@ -226,7 +226,7 @@ def _in_pieces(places: _Places, blocking: Blocking) -> None:
 
 
 def _product(places: _Places, blocking: Blocking) -> None:
-    """Mark the places on one thread: the first stretch of columns goes in pieces, the others with all rows at a time."""
+    """Mark the places on one thread: the first stretch of columns goes in pieces, the others with all rows at once."""
     rows, columns = places.shape
     for top in range(0, rows, blocking.rows):
         some, left = places[top : top + blocking.rows], 0
