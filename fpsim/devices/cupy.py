@@ -83,20 +83,24 @@ def _strategies(version: str, blocks: int) -> dict[str, Callable[..., str]]:
             return unknown(f"{what} is known from CuPy 14.2 on, not for {version}")
         return only(what, known)
 
+    def average(x: Array) -> str:
+        _check_normal(x, x.sum(dtype=np.float64) / max(x.size, 1) / 2)
+        return total
+
     own = unknown("cupy.var and cupy.std run a kernel of CuPy's own in two passes, for which no rule is known")
     return {
         "sum": checked("sum"),
         "sum_axis0": checked("sum", _first_axis),
         "sum_axis1": checked("sum", "cub_segmented_sum"),
-        "mean": checked("mean"),
+        "mean": checked("mean", average),
         "var": own,
         "std": own,
         "prod": checked("prod"),
-        "norm": checked("linalg.norm"),
+        "norm": checked("linalg.norm", _unflushed(total)),
         "cumsum": unknown("cupy.cumsum is a scan whose blocks add what those before them have done so far"),
-        "dot": checked("dot"),
+        "dot": checked("dot", _unflushed(total)),
         **{name: unknown(_CUBLAS.format(name)) for name in ("matvec", "vecmat", "matmul")},
-        "multiply": checked("multiply", _multiplied),
+        "multiply": checked("multiply", _unflushed("serial")),
     }
 
 
@@ -111,11 +115,21 @@ def _first_axis(x: Array) -> str:
         raise UnknownOrderError(message)
     beside = max(min(columns, _BESIDE), _SIMPLE // max(rows, 1))
     beside = 1 << (beside.bit_length() - 1)
-    return f"grid(1, {max(1, _SIMPLE // beside)})+start(0.0)"
+    return f"grid(1, {max(1, _SIMPLE // beside)})+start(0.0)+ftz+daz"
 
 
-def _multiplied(a: Array, b: Array) -> str:
-    if subnormal(a, b, a.astype(np.float64) * b.astype(np.float64)):
-        message = "cupy.multiply flushes subnormal numbers, and these have some"
+def _unflushed(known: str) -> Callable[..., str]:
+    """Return a strategy for products; CuPy's own kernels flush subnormal numbers, CUB's do not."""
+
+    def strategy(a: Array, b: Array | None = None) -> str:
+        b = a if b is None else b
+        _check_normal(a, b, a.astype(np.float64) * b.astype(np.float64))
+        return known
+
+    return strategy
+
+
+def _check_normal(*values: Array) -> None:
+    if subnormal(*values):
+        message = "CuPy's own kernels flush subnormal numbers, of which there are some"
         raise UnknownOrderError(message)
-    return "serial"

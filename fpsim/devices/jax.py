@@ -1,6 +1,6 @@
 """JAX on the CPU and on a GPU.
 
-Checked with JAX 0.10.2 on an x86-64 CPU (AMD EPYC with AVX-512).
+Checked with JAX 0.10.2 and 0.11.2 on x86-64 CPUs with AVX-512 (AMD EPYC, Intel Xeon).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fpsim.devices.base import Array, Implementation, Routine
 from fpsim.errors import UnknownOrderError
 
 _LIBRARY = "JAX"
-_CHECKED = (0, 10)
+_CHECKED = ((0, 10), (0, 11))
 _SERIAL = 32  # terms up to which XLA's code for the CPU takes products one by one
 _SCAN = 256  # terms up to which a cumulative sum has a single level of windows
 _EMITTER = "XLA compiles {} for its shape on the CPU, and no rule is known"
@@ -115,8 +115,8 @@ def _cpu_strategies(version: str) -> dict[str, Callable[..., str]]:
         what = f"jnp.{operation} on the CPU"
         if not is_x86():
             return unknown(f"{what} is known for x86-64 processors")
-        if release(version) != _CHECKED:
-            return unknown(f"{what} is known for JAX 0.10, not for {version}")
+        if release(version) not in _CHECKED:
+            return unknown(f"{what} is known for JAX 0.10 and 0.11, not for {version}")
         return only(what, known)
 
     def products(x: Array, y: Array) -> str:
