@@ -30,7 +30,7 @@ class ProfileOrder(Order):
         return case.axes, self._parts("sum", (case.n,))
 
     def product(self, shape: Product) -> list[Part]:
-        if "other" in (shape.left, shape.right) or shape.same:
+        if (shape.left, shape.right) != ("C", "C") or shape.same:
             message = f"profile:{self.text} knows products of two matrices in C order"
             raise UnknownOrderError(message)
         if shape.m == shape.n == 1:
