@@ -77,12 +77,12 @@ def same(a: Any, b: Any) -> Any:
 # --- products of the library ------------------------------------------------------------------------------------------
 
 SHAPES = (
-    (16, 64, 16), (64, 64, 64), (128, 128, 128), (256, 256, 256), (320, 512, 448), (640, 256, 640), (64, 256, 64),
-    (16, 400, 16), (32, 128, 48), (16, 1024, 32), (128, 512, 16), (16, 4096, 16), (64, 2048, 64), (128, 8192, 128),
-    (16, 16384, 16), (48, 96, 80), (80, 112, 48), (240, 304, 176), (33, 77, 29), (65, 129, 63), (100, 100, 100),
-    (200, 300, 100), (8, 256, 8), (8, 1024, 512), (512, 1024, 8), (2, 400, 400), (4, 512, 64), (24, 1000, 40),
-    (500, 64, 500), (384, 768, 384), (96, 1536, 384), (384, 96, 1536), (16, 24, 32), (16, 8, 16), (320, 48, 320),
-    (128, 16, 128), (64, 32, 2048), (2048, 32, 64),
+    (16, 8, 16), (16, 24, 32), (16, 64, 16), (8, 256, 8), (33, 77, 29), (16, 400, 16), (4, 512, 64), (32, 128, 48),
+    (64, 64, 64), (128, 16, 128), (2, 400, 400), (48, 96, 80), (80, 112, 48), (16, 1024, 32), (65, 129, 63),
+    (24, 1000, 40), (100, 100, 100), (64, 256, 64), (128, 512, 16), (16, 4096, 16), (128, 128, 128), (16, 16384, 16),
+    (8, 1024, 512), (512, 1024, 8), (64, 32, 2048), (2048, 32, 64), (320, 48, 320), (200, 300, 100), (64, 2048, 64),
+    (240, 304, 176), (500, 64, 500), (256, 256, 256), (96, 1536, 384), (384, 96, 1536), (320, 512, 448),
+    (640, 256, 640), (384, 768, 384), (128, 8192, 128),
 )  # fmt: skip
 # Type of the operands and the result.
 KINDS = {
@@ -161,21 +161,21 @@ def with_operands(kind: str, order: str) -> str:
     return f"{order}+operands({operands})" + ("" if result == "float32" else f"+output({result})")
 
 
-def find_order(kind: str, a: Any, b: Any, expected: Any, known: list[str]) -> tuple[str | None, float]:
+def find_order(kind: str, data: Any, results: Any, known: list[str]) -> tuple[str | None, float]:
     """Return the first order that gives the same bits on some outputs, and the best share of equal bits.
 
-    A few outputs decide which orders are tried on more of them. `known` are orders of other types, tried first.
+    A few outputs of one law decide which orders are tried on more of them, of all laws: results of 16 bits tell orders
+    apart by few of their elements. `known` are orders of other types, tried first.
     """
     samples = []
-    for rows, columns in ((4, 8), (48, 64)):
+    for law, sizes in (("wide", (4, 8)), *((law, (48, 64)) for law in LAWS)):
+        (a, b), expected = data[law], results[law]
         places = [
-            np.unique(np.linspace(0, n - 1, most).astype(int))
-            for n, most in zip(expected.shape, (rows, columns), strict=True)
+            np.unique(np.linspace(0, n - 1, most).astype(int)) for n, most in zip(expected.shape, sizes, strict=True)
         ]
-        left, right = a[places[0]], np.ascontiguousarray(b[:, places[1]])
-        samples.append((left, right, expected[np.ix_(*places)]))
+        samples.append((a[places[0]], np.ascontiguousarray(b[:, places[1]]), expected[np.ix_(*places)]))
     best, end = 0.0, time.perf_counter() + _SEARCH
-    for order in dict.fromkeys([*known, *orders(kind, a.shape[1])]):
+    for order in dict.fromkeys([*known, *orders(kind, samples[0][0].shape[1])]):
         text = with_operands(kind, order)
         for left, right, wanted in samples:
             share = float(same(fpsim.matmul(left, right, text), wanted).mean())
@@ -197,7 +197,7 @@ def compare_products(seconds: float, kept: dict[str, Any]) -> list[dict[str, Any
     out: list[dict[str, Any]] = []
     start = time.perf_counter()
     for m, k, n in SHAPES:
-        known: dict[str, list[str]] = {"": [], "fp8": []}
+        known: dict[str, list[str]] = {}
         for kind, (left, right, _) in KINDS.items():
             if left in ("e4m3", "e5m2") and (k % 16 or n % 16):
                 continue
@@ -212,10 +212,13 @@ def compare_products(seconds: float, kept: dict[str, Any]) -> list[dict[str, Any
             except Exception as error:  # noqa: BLE001  whatever the library does not do is listed
                 row["error"] = f"{type(error).__name__}: {error}"[:300]
                 continue
-            family = known["fp8" if left in ("e4m3", "e5m2") else ""]
-            row["order"], row["best"] = find_order(kind, *data["wide"], results["wide"], family)
-            if row["order"] is not None and row["order"] not in family:
-                family.append(row["order"])
+            # The order of the same type with float32 results is the likely one, then that of other types of its width.
+            width = "8" if left in ("e4m3", "e5m2") else "16"
+            own, others = known.setdefault(left, []), known.setdefault(width, [])
+            row["order"], row["best"] = find_order(kind, data, results, [*own, *others])
+            if row["order"] is not None:
+                own.append(row["order"])
+                others.append(row["order"])
             if row["order"] is None:
                 first = f"{row['shape']}/{kind}"
                 kept[f"{first}/a"], kept[f"{first}/b"], kept[f"{first}/c"] = *data["wide"], results["wide"]
