@@ -165,5 +165,5 @@ def test_reasons_for_not_running(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pytorch_here() -> None:
     cpu, cuda = devices.implementations()
     for one in (cpu, cuda) if cuda.available else (cpu,):
-        assert set(one.routines) == set(OPERATIONS)
+        assert {"sum"} <= set(one.routines) <= set(OPERATIONS)
         results.check_live(one)

@@ -146,5 +146,5 @@ def test_reasons_for_not_running(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not HAS_JAX, reason="JAX is not installed")
 def test_jax_here() -> None:
     cpu, _ = devices.implementations()
-    assert set(cpu.routines) == set(OPERATIONS)
+    assert {"sum"} <= set(cpu.routines) <= set(OPERATIONS)
     results.check_live(cpu)
