@@ -33,12 +33,15 @@ class Blas:
         The release of OpenBLAS, such as ``0.3.31``.
     threads : int
         How many threads it may use now.
+    processor : str
+        As `fpsim.orders.numpy_matmul.NumpyMatmul` has it: ``zen4``, ``other``, or ``unstated`` where nothing tells.
     """
 
     library: str
     core: str = ""
     version: str = ""
     threads: int = 1
+    processor: str = "unstated"
 
     def __str__(self) -> str:
         if not self.core:
@@ -64,7 +67,17 @@ def numpy_blas() -> Blas:
     if functions is None:
         return Blas(_library())
     core, version, threads = functions
-    return Blas("OpenBLAS", core, version, int(threads()))
+    return Blas("OpenBLAS", core, version, int(threads()), _processor())
+
+
+@functools.cache
+def _processor() -> str:
+    """Return what OpenBLAS takes the processor for: AMD's Zen 4 and 5 are those with AVX-512."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return "unstated"
+    return "zen4" if "AuthenticAMD" in text and " avx512f " in text else "other"
 
 
 @functools.cache

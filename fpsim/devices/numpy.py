@@ -105,6 +105,8 @@ def _product(a: Array, b: Array) -> str:
     blas = numpy_blas()
     blas.check()
     kernels = f'core={blas.core}, threads={blas.threads}, version="{blas.version}"'
+    if blas.version != "0.3.31":
+        kernels += f", processor={blas.processor}"
     return _checked(f"numpy_matmul({kernels}, data={a.dtype.name})", a, b)
 
 

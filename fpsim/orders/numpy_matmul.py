@@ -83,8 +83,8 @@ class NumpyMatmul(Order):
         return [replace(part, order=_Double(part.order)) for part in parts]
 
     def _product(self, shape: Product) -> list[Part]:
-        if shape.k == 1:
-            return [Part(Configured(Serial(), _FMA))]
+        if shape.k == 1:  # a rounded product, added to zero: one that underflows loses its sign
+            return [Part(Configured(Serial(), Settings(fma=False, start="+0")))]
         if shape.m == 1 or shape.n == 1:
             return self._matrix_vector(shape)
         if "other" in (shape.left, shape.right):
