@@ -16,8 +16,7 @@ from fpsim.formats import as_format
 from fpsim.strategies import strategy as as_strategy
 
 _FLOATS = ("float16", "float32", "float64")
-_REDUCTIONS = (2, 3), (2, 5)  # the first and the last release whose reductions are known
-_EINSUM = (2, 4), (2, 5)
+_RELEASES = (2, 3), (2, 5)  # the first and the last release whose reductions and einsum are known
 _FMA_BASELINES = {"FMA3", "AVX2", "X86_V3", "X86_V4", "AVX512F"}
 # NumPy multiplies float16 without BLAS: serially in float32, and rounds once. A norm goes on from the rounded sum.
 _HALF_DOT = "serial+start(0.0)+output(float16)"
@@ -36,7 +35,7 @@ def implementations() -> list[Implementation]:
 
 def _routines() -> dict[str, Routine]:
     def reduction(launch: Callable[..., Any], text: str) -> Routine:
-        return Routine(launch, _known(text, _REDUCTIONS))
+        return Routine(launch, _known(text, _RELEASES))
 
     def cumulative(x: Array) -> str:
         return _known(_CUMSUM.get(x.dtype.name, ""))(x)
@@ -133,7 +132,7 @@ def _einsum_routines() -> dict[str, Routine]:
 
 
 def _einsum(text: str) -> Callable[..., str]:
-    known = _known(text, _EINSUM)
+    known = _known(text, _RELEASES)
 
     def strategy(*operands: Array) -> str:
         _check_einsum()
@@ -166,4 +165,4 @@ def _einsum_matmul(a: Array, b: Array) -> str:
             return _einsum("einsum_dot")(a, b)
         message = "with one column einsum adds along the rows of a matrix in chunks that cut across them: not modelled"
         raise UnknownOrderError(message)
-    return _known(known[a.dtype.name], _EINSUM)(a, b)
+    return _known(known[a.dtype.name], _RELEASES)(a, b)
