@@ -395,3 +395,38 @@ def test_bound_holds(text: str, law: str) -> None:
     assert (error <= bound).all()
     if law == "positive" and "float16, result" not in text:
         assert (error > bound / 200).any()
+
+
+# --- the CPU ----------------------------------------------------------------------------------------------------------
+
+ONEDNN = np.load(Path(__file__).parent / "data" / "onednn_bfloat16.npz")
+PAIRS = "reverse(block=2)+fma+ftz+daz+start(0.0)+operands(bfloat16)+output(bfloat16)"
+
+
+def onednn(name: str) -> NDArray[np.float32]:
+    """Return a recorded matrix of bfloat16 numbers as float32."""
+    return (ONEDNN[name].astype(np.uint32) << 16).view(np.float32)
+
+
+@pytest.mark.parametrize("case", [name[:-2] for name in ONEDNN.files if name.endswith("/c")])
+def test_onednn_bfloat16(case: str) -> None:
+    """VDPBF16PS takes pairs, the odd one first, and flushes subnormals; long chains are cut."""
+    a, b, expected = (onednn(f"{case}/{x}") for x in "abc")
+    cut = PAIRS.replace("reverse(block=2)", "chunks(1024, reverse(block=2))")
+    assert same_bits(fpsim.matmul(a, b, cut), expected)
+    assert same_bits(fpsim.matmul(a, b, PAIRS), expected) is ("2000" not in case)
+    if "subnormal" in case:
+        for flag in ("+ftz", "+daz"):
+            assert not same_bits(fpsim.matmul(a, b, cut.replace(flag, "")), expected)
+    elif "wide" in case:
+        assert not same_bits(fpsim.matmul(a, b, cut.replace("reverse(block=2)", "serial")), expected)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8, 9])
+@pytest.mark.parametrize("block", [1, 2, 3, 8, 20])
+def test_reverse_in_blocks(n: int, block: int) -> None:
+    places = [k for first in range(0, n, block) for k in reversed(range(first, min(first + block, n)))]
+    assert fpsim.strategy(f"reverse(block={block})").program(n).visits.tolist() == places
+    inner = [places.index(k) for k in range(n)]  # the terms lie scattered already
+    scattered = fpsim.strategy(f"permute([{', '.join(map(str, inner))}], reverse(block={block}))").program(n)
+    assert scattered.visits.tolist() == [inner[k] for k in places]

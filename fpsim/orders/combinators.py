@@ -437,12 +437,19 @@ class Grid(Order):
 
 @dataclass(frozen=True, slots=True)
 class Reverse(Order):
-    """The terms from last to first."""
+    """The terms from last to first; with `block`, so in each run of that many neighbours."""
 
     inner: Order = SERIAL
+    block: int = 0
     name: ClassVar[str] = "reverse"
 
+    def __post_init__(self) -> None:
+        if self.block:
+            _at_least_one("reverse", block=self.block)
+
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        if self.block:
+            return self.inner.build(builder, self._blocks(items), arithmetic, width=width)
         turned = [
             Segment(
                 s.base + (s.outer_count - 1) * s.outer_stride + (s.count - 1) * s.stride,
@@ -452,8 +459,20 @@ class Reverse(Order):
         ]  # fmt: skip
         return self.inner.build(builder, tuple(turned), arithmetic, width=width)
 
+    def _blocks(self, items: Items) -> Items:
+        rows, n, block = rows_of(items), count_items(items), self.block
+        if len(rows) > 1:
+            places = np.arange(n)
+            first = places - places % block
+            return Scattered(rows).pick(np.minimum(first + block, n) - 1 - places % block)
+        row, many = rows[0], n // block
+        turned = [Segment(row.base + (block - 1) * row.stride, block, -row.stride, many, block * row.stride, row.item)]
+        if n % block:
+            turned.append(Segment(row.base + (n - 1) * row.stride, n % block, -row.stride, item=row.item))
+        return tuple(flat(segment) for segment in turned if segment.size)
+
     def arguments(self) -> list[str]:
-        return _parts(self.inner, SERIAL)
+        return [*_parts(self.inner, SERIAL), *([f"block={self.block}"] if self.block else [])]
 
 
 @dataclass(frozen=True, slots=True)
