@@ -28,7 +28,7 @@ NUMBA = {one.name: one for one in numba_cpu.implementations()}
 THROUGH_BLAS = ("norm", "dot", "matvec", "vecmat", "matmul")
 SIZES: dict[int, list[tuple[int, ...]]] = {
     1: [(1,), (2,), (7,), (8,), (33,), (129,), (1000,), (8193,)],
-    2: [(1, 1), (1, 9), (9, 1), (3, 50), (17, 33), (64, 16), (130, 5)],
+    2: [(1, 1), (1, 9), (9, 1), (3, 50), (17, 2), (2, 17), (17, 33), (64, 16), (130, 5)],
     3: [(1, 1, 1), (1, 9, 4), (5, 40, 3), (16, 16, 16), (33, 77, 29), (12, 100, 5)],
 }
 
@@ -80,8 +80,8 @@ def test_numpy_multiplies_half_precision_without_blas(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", THROUGH_BLAS)
 def test_numpy_through_blas(name: str, dtype: str) -> None:
-    # Zeros are left to the tests of the rules themselves.
-    assert check(NUMPY, name, dtype, ("normal", "wide")) > len(SIZES[OPERATIONS[name].dimensions])
+    # Products of small numbers underflow, and the sign of a zero tells whether one was fused.
+    assert check(NUMPY, name, dtype, ("normal", "wide", "zeros", "small")) > len(SIZES[OPERATIONS[name].dimensions])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -189,7 +189,7 @@ def test_prediction_of_a_norm_in_half_precision_goes_on_from_the_rounded_sum() -
 def main() -> None:
     print(CORE)
     for name in THROUGH_BLAS:
-        assert check(NUMPY, name, "float32", ("normal", "wide")), name
+        assert check(NUMPY, name, "float32", ("normal", "wide", "zeros", "small")), name
 
 
 if __name__ == "__main__":

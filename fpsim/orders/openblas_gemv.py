@@ -17,7 +17,7 @@ import numpy as np
 
 from fpsim.arithmetic import Arithmetic, Settings
 from fpsim.orders.base import Configured, Order
-from fpsim.orders.combinators import SERIAL, Chunks, HalvingFold, Lanes, Pairwise, Reverse, Scattered, blocks
+from fpsim.orders.combinators import SERIAL, Chunks, HalvingFold, Lanes, Pairwise, Reverse, Scattered, Split, blocks
 from fpsim.orders.explicit import Tree
 from fpsim.programs import Builder, Items, Segment, count_items, joined, split_items
 
@@ -25,10 +25,10 @@ _THREADED = 460_800  # elements of the matrix from which threads share the work
 _COLUMNS = 4096  # columns of float32 that are computed in one go
 _FMA = Settings(fma=True, start="+0")
 _ROUNDED = Settings(fma=False, start="+0")
-_SERIAL = Configured(SERIAL, _FMA)
+_SERIAL = Configured(Split(1), _FMA)  # the sum is added to zero: a -0 from an underflow does not stay
 _ADDED = Configured(SERIAL, _ROUNDED)
 _PAIRWISE = Configured(Pairwise(), _ROUNDED)
-_SECOND_FIRST = Configured(Tree("1 0 2"), _FMA)
+_SECOND_FIRST = Configured(Split(1, Tree("1 0 2")), _FMA)
 #: Versions whose compiler (GCC, not Clang) also fuses products and additions that are written as intrinsics.
 _FUSED_INTRINSICS = ("0.3.34",)
 #: SKYLAKEX: most outputs that the kernels for few terms take, and most terms of those for rows and for columns.
