@@ -221,7 +221,7 @@ SQUARE = np.ones((64, 64), np.float32)
         ("torch_cuda_sum", np.ones(130_561, np.float32), None, "130561 terms without the number of blocks"),
         ("torch_cuda_sum(shift=1, blocks=528)", np.ones(130_561, np.float32), None, "multiple of 16 bytes"),
         ("cub_sum", np.ones(5 * 4096 + 1, np.float32), None, "20481 terms without the number of blocks"),
-        ("xla_cpu_sum", SQUARE, 0, "first axis of 4096 elements or more"),
+        ("xla_cpu_sum", SQUARE.reshape(16, 16, 16), 0, "more than two dimensions"),
         ("xla_cpu_sum", SQUARE[:3], None, "several axes"),
         ("torch_cpu_sum(threads=257)", np.ones(10**5, np.float32), None, "more than 256 threads"),
         ("torch_cpu_sum", SQUARE.T, 1, "neither the first nor the last of a matrix"),

@@ -98,6 +98,35 @@ def test_rows() -> None:
     assert fpsim.sum(short, "xla_cpu_sum", axis=0).tolist() == fpsim.sum(short.T, "xla_cpu_sum", axis=1).tolist()
 
 
+def down(x: Array, share: int = 0) -> Any:
+    """The sums over the first axis."""
+    if share and len(x) > share:
+        return down(np.array([down(x[i : i + share]) for i in range(0, len(x), share)], np.float32), share)
+    total, correction = np.zeros((2, x.shape[1]), np.float32)
+    rest = np.float32(0)
+    for start in range(0, len(x), 256):
+        rows = x[start : start + 256]
+        cut = len(rows) // 16 * 16
+        parts = [nest(rows[i : i + 16]) for i in range(0, cut, 16)]
+        if cut < len(rows):
+            parts.append(left([left(rows[i : i + 4]) for i in range(cut, len(rows), 4)]))
+        if len(rows) < 256:
+            rest = left(parts)
+            break
+        y = left(parts) - correction
+        new = total + y
+        correction, total = (new - total) - y, new
+    return total + (rest - correction)
+
+
+def test_first_axis() -> None:
+    for rows, columns in ((64, 64), (300, 64), (512, 8), (1000, 5), (5000, 2), (300, 200), (520, 1000), (20_000, 3)):
+        x = draw((rows, columns), rows)
+        assert fpsim.sum(x, "xla_cpu_sum", axis=0).tolist() == down(x).tolist(), (rows, columns)
+        share = 32768 // columns
+        assert fpsim.sum(x, "xla_cpu_sum(threads=2)", axis=0).tolist() == down(x, share).tolist(), (rows, columns)
+
+
 def test_subnormals_are_flushed() -> None:
     tiny = np.float32(1e-40)
     assert fpsim.sum([tiny] * 3, "xla_cpu_sum") == 0
@@ -118,8 +147,8 @@ def test_products_of_all_terms() -> None:
 
 def test_cases_that_were_not_checked() -> None:
     x = np.ones((80, 80), np.float32)
-    with pytest.raises(UnknownOrderError, match="first axis of 4096 elements or more"):
-        fpsim.sum(x, "xla_cpu_sum", axis=0)
+    with pytest.raises(UnknownOrderError, match="more than 16384 columns, by several threads"):
+        fpsim.sum(np.ones((2, 20_000), np.float32), "xla_cpu_sum(threads=2)", axis=0)
     with pytest.raises(UnknownOrderError, match="products of matrices"):
         fpsim.matmul(x, x, "xla_cpu_sum")
     with pytest.raises(UnknownOrderError, match="several axes"):

@@ -25,6 +25,7 @@ _LANES = 16
 _BLOCK, _SIXTEEN = 64, 16  # vectors that are added in nested groups of four
 _NEST_16 = Chunks(4)
 _NEST_64 = Chunks(_SIXTEEN, _NEST_16)
+_ROWS = 256  # rows of a block in a sum over the first axis
 _FLUSHING = Settings(ftz=True, daz=True)
 
 
@@ -33,8 +34,8 @@ class XlaCpuSum(NamedRule):
     """``jnp.sum`` on the CPU: of fewer than 4096 elements in windows, of more by YNNPACK.
 
     Windows have 32 terms, centred; their sums go into windows of 32, and so on. YNNPACK has 16 lanes, each a Kahan sum
-    over blocks of 64 terms that are added in groups of four; where XLA has several `threads`, sums of more than 32768
-    terms are cut into such runs.
+    over blocks of 64 terms that are added in groups of four; a sum over the first axis of a matrix has one lane, with
+    blocks of 256. Where XLA has several `threads`, more than 32768 elements are cut into such runs.
     """
 
     threads: int = 1
@@ -47,9 +48,12 @@ class XlaCpuSum(NamedRule):
             self.refuse("sums over several axes or of arrays of more than two dimensions")
         if math.prod(case.shape) < _LIBRARY:
             return case.axes, [Part(_Windows())]
-        if case.n > 1 and case.axes[-1] != len(case.shape) - 1:
-            self.refuse(f"sums over the first axis of {_LIBRARY} elements or more")
-        return case.axes, [Part(_Library(self.threads))]
+        if case.n <= 1 or case.axes[-1] == len(case.shape) - 1:
+            return case.axes, [Part(_Library(self.threads))]
+        share = _SHARE // case.outputs if self.threads > 1 else 0
+        if self.threads > 1 and share < 2:
+            self.refuse(f"sums over the first axis of more than {_SHARE // 2} columns, by several threads")
+        return case.axes, [Part(_Columns(share))]
 
     def product(self, shape: Product) -> list[Part]:
         if shape.m != 1 or shape.n != 1:
@@ -148,6 +152,34 @@ class _Lane(Order):
         if not head:
             return last
         return builder.fold((*terms, last.moved(0 if rest else terms[0].base)), _kahan(arithmetic))
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns(_Flushing):
+    """A sum over the first axis: a Kahan sum over blocks of 256 rows, which are added in sixteens; the rest in fours.
+
+    Where there are several threads, runs of `share` rows come first, and then the sum of their sums.
+    """
+
+    share: int = 0
+    name: ClassVar[str] = "ynnpack_columns"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        arithmetic = replace(arithmetic, start="first")
+        while self.share and count_items(items) > self.share:
+            items = blocks(builder, items, arithmetic, self.share, _Columns())
+        n = count_items(items)
+        head, tail = split_items(items, n - n % _ROWS)
+        terms = blocks(builder, head, arithmetic, _ROWS, _NEST_64) if head else ()
+        sixteens, tail = split_items(tail, n % _ROWS // _SIXTEEN * _SIXTEEN)
+        rest = blocks(builder, sixteens, arithmetic, _SIXTEEN, _NEST_16) if sixteens else ()
+        if tail:
+            rest = (*rest, _NEST_16.build(builder, tail, arithmetic))
+        last = builder.fold(rest, arithmetic, start=None if rest else "+0")
+        if terms:
+            last = builder.fold((*terms, last.moved(0 if rest else terms[0].base)), _kahan(arithmetic))
+        return builder.fold([last], arithmetic, start="+0")
 
 
 def _kahan(arithmetic: Arithmetic) -> Arithmetic:
