@@ -405,7 +405,8 @@ PAIRS = "reverse(block=2)+fma+ftz+daz+start(0.0)+operands(bfloat16)+output(bfloa
 
 def onednn(name: str) -> NDArray[np.float32]:
     """Return a recorded matrix of bfloat16 numbers as float32."""
-    return (ONEDNN[name].astype(np.uint32) << 16).view(np.float32)
+    bits: NDArray[np.uint32] = ONEDNN[name].astype(np.uint32) << 16
+    return bits.view(np.float32)
 
 
 @pytest.mark.parametrize("case", [name[:-2] for name in ONEDNN.files if name.endswith("/c")])
