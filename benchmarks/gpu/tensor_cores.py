@@ -327,13 +327,30 @@ WGMMA(wgmma_e5m2, "m64n8k32", "f32.e5m2.e5m2", "")
 """
 
 # Kernel: rows of A, operand type, inner dimension of the instruction, and strategies, the expected one first.
-_FP8 = (
-    "fused(32)+align(25)",
-    "fused(16)+align(25)",
-    "fused(32)+align(13)",
-    "fused(16)+align(13)",
-    "fused(16)+align(24)",
-)
+_SPLIT = {  # how an instruction of depth 32 may be made of two of depth 16
+    "halves": [[*range(16)], [*range(16, 32)]],
+    "pairs": [[k for k in range(32) if k % 4 < 2], [k for k in range(32) if k % 4 >= 2]],
+    "eights": [[k for k in range(32) if k % 16 < 8], [k for k in range(32) if k % 16 >= 8]],
+    "parity": [[*range(0, 32, 2)], [*range(1, 32, 2)]],
+}
+
+
+def fp8_candidates() -> tuple[str, ...]:
+    """Return strategies that `mma` of fp8 might have on Hopper, whose units have it for `wgmma` alone."""
+    chains = ["fused(32)+align(25)", "fused(32)+align(13)", "fused(16)+align(13)", "fused(16)+align(24)"]
+    for parts in _SPLIT.values():
+        places = [32 * step + k for step in range(STEPS) for part in parts for k in part]
+        chains.append(f"permute({places}, fused(16)+align(25))")
+        whole = [k for part in parts for k in part]
+        chains.append(f"chunks(32, permute({whole}, fused(16)+align(25)), combine=serial+acc(float32, toward_zero))")
+    late = "chunks(32, fused(32)+align(25), combine=serial+acc(float32, {}))"
+    chains += [late.format(mode) for mode in ("toward_zero", "nearest_even")]
+    # Numbers of fp8 are normal in float16, to which they may be converted first.
+    return (*chains, *(f"{chain}+operands(float16)" for chain in chains))
+
+
+STEPS = 2
+_FP8 = fp8_candidates()
 INSTRUCTIONS = {
     "mma_f16": (16, "f16", 16, ("fused(16)+align(25)", "fused(8)+align(25)", "fused(16)+align(24)")),
     "mma_bf16": (16, "bf16", 16, ("fused(16)+align(25)", "fused(8)+align(25)", "fused(16)+align(24)")),
@@ -347,7 +364,6 @@ INSTRUCTIONS = {
     "wgmma_e4m3": (64, "e4m3", 32, ("fused(32)+align(13)", *_FP8)),
     "wgmma_e5m2": (64, "e5m2", 32, ("fused(32)+align(13)", *_FP8)),
 }  # fmt: skip
-STEPS = 2
 _REUSE = 4  # left operands that the same right ones are multiplied with, since drawing those takes most of the time
 TILE_LAWS = ("normal", "wide", "subnormal", "special", "bits", "near")
 
@@ -395,6 +411,18 @@ def run_tiles(kernel: Any, rows: int, kind: str, a: Any, b: Any) -> Any:
     return cupy.asnumpy(out)
 
 
+def probed(rng: Any, kernel: Any, rows: int, kind: str, depth: int, texts: list[str]) -> dict[str, float]:
+    """Return the share of equal bits of each strategy, on data that tell them apart."""
+    shares = dict.fromkeys(texts, 0.0)
+    laws = ("wide", "subnormal", "near")
+    for law in laws:
+        a, b = operands(rng, (rows, depth * STEPS), (depth * STEPS, 512), (FORMATS[kind],) * 2, law)
+        hardware = run_tiles(kernel, rows, kind, a, b)
+        for text in texts:
+            shares[text] += float(same(fpsim.matmul(a, b, text), hardware).mean()) / len(laws)
+    return shares
+
+
 def compare_instructions(tiles: int, seconds: float, directory: Path, kept: dict[str, Any]) -> list[dict[str, Any]]:
     """Compare single instructions with the emulation, each on so many random tiles."""
     module = compiled(directory)
@@ -405,7 +433,8 @@ def compare_instructions(tiles: int, seconds: float, directory: Path, kept: dict
         out.append(row)
         kernel = module.get_function(name)
         mode = ", toward_zero" if kind == "tf32" else ""
-        texts = [f"{text}+operands({NAMES[kind]}{mode})" for text in candidates]
+        stated = f"+operands({NAMES[kind]}{mode})"
+        texts = [text if "operands" in text else text + stated for text in candidates]
         share, begin = seconds / len(INSTRUCTIONS), time.perf_counter()
         group = 4096 if rows == 16 else 2048
         chosen: str | None = None
@@ -418,15 +447,8 @@ def compare_instructions(tiles: int, seconds: float, directory: Path, kept: dict
                 )
             a, b = several[0][index % _REUSE :: _REUSE], several[1]
             hardware = run_tiles(kernel, rows, kind, a, b)
-            if chosen is None:  # by the second law, which tells alternatives apart
-                shares = {}
-                for text in texts:
-                    probe = (
-                        values(rng, (rows, depth * STEPS), FORMATS[kind], "wide"),
-                        values(rng, (depth * STEPS, 256), FORMATS[kind], "wide"),
-                    )
-                    shares[text] = float(same(fpsim.matmul(*probe, text), run_tiles(kernel, rows, kind, *probe)).mean())
-                row["candidates"] = shares
+            if chosen is None:
+                row["candidates"] = shares = probed(rng, kernel, rows, kind, depth, texts)
                 chosen = row["strategy"] = max(texts, key=lambda text: shares[text])
             got = np.asarray(fpsim.matmul(a, b, chosen), np.float32)
             equal = same(got, hardware)

@@ -98,6 +98,7 @@ class Unit:
 
 _MMA_SIM = "MMA-Sim (Xie et al., arXiv 2511.10909), which its authors checked against the hardware"
 _FASI = "Fasi, Higham, Mikaitis & Pranesh (PeerJ CS 7 (2021) e330), and " + _MMA_SIM
+_ADA_FP8 = _MMA_SIM + "; equal bits to mmaemu 0.1.0, whose author checked fp8 on an RTX 4060"
 _H200 = "recorded products of cuBLAS 13.1 on an H200, with PyTorch 2.11"
 _TYPES: dict[str, Format] = {"float16": FLOAT16, "bfloat16": BFLOAT16, "tf32": TF32, "e4m3fn": E4M3FN, "e5m2": E5M2}
 # Fraction bits of the alignment, fp8 apart, and the leaves of a fused add.
@@ -126,7 +127,8 @@ def _nvidia(arch: str, form: str, result: str) -> Unit:
     settings = Settings(align=Alignment.to(bits, rounding), operands=operands, output=rounding)
     hardware = arch == "hopper" and result == "float32"
     recorded = _H200 + ("; with e4m3fn as the right operand" if form == "e5m2" else "")
-    evidence = recorded if hardware else _FASI if arch in ("volta", "turing") else _MMA_SIM
+    published = _FASI if arch in ("volta", "turing") else _ADA_FP8 if fp8 and arch == "ada" else _MMA_SIM
+    evidence = recorded if hardware else published
     return Unit(Fused(terms), settings, _INSTRUCTIONS[arch], "hardware" if hardware else "model", evidence)
 
 
