@@ -434,7 +434,7 @@ def compare_instructions(tiles: int, seconds: float, directory: Path, kept: dict
         kernel = module.get_function(name)
         mode = ", toward_zero" if kind == "tf32" else ""
         stated = f"+operands({NAMES[kind]}{mode})"
-        texts = [text if "operands" in text else text + stated for text in candidates]
+        texts = list(dict.fromkeys(text if "operands" in text else text + stated for text in candidates))
         share, begin = seconds / len(INSTRUCTIONS), time.perf_counter()
         group = 4096 if rows == 16 else 2048
         chosen: str | None = None
