@@ -23,34 +23,42 @@ _ZERO_EXPONENT = -133
 _NAN = np.int64(0x7FFF_FFFF_E000_0000).view(np.float64)
 
 
-def run_fused(left: _Array, right: _Array, program: Program, formats: tuple[Format, Format]) -> _Array:
-    """Return the product of two matrices as float64; the operands are numbers of `formats`, inside float32."""
+def run_fused(
+    left: _Array, right: _Array, program: Program, formats: tuple[Format, Format],
+    scales: tuple[_Array, _Array] | None = None,
+) -> _Array:  # fmt: skip
+    """Return the product of two matrices as float64; the operands are numbers of `formats`, inside float32.
+
+    `scales` are powers of two of their shapes, that multiply them and raise the exponents that they count with.
+    """
     from fpsim.kernels import fused
 
     if program.sequential is not program:
         places, program = program.visits, program.sequential
         left, right = left[:, places], right[places]
+        scales = None if scales is None else (scales[0][:, places], scales[1][places])
     (m, n), columns = left.shape, right.shape[1]
     out = np.empty((m, columns))
     tables = np.array([table_of(a) for a in program.arithmetics])
     own = np.array([_fused_table(a) for a in program.arithmetics])
     closing = closing_folds(program)
     panel = max(_COLUMNS, _WIDE // max(n, 1))
-    rows = np.ascontiguousarray(left, np.float64)
-    row_powers, finite = powers(rows, formats[0]), np.asarray(np.isfinite(rows).all(axis=1))
+    rows, row_powers = _decoded(left, formats[0], None if scales is None else scales[0])
+    finite = np.asarray(np.isfinite(rows).all(axis=1))
 
     def worker() -> Callable[[tuple[int, int, int]], None]:
         _, stack, code = rooms(program, 1, 1, np.float64)
 
         def block(task: tuple[int, int, int]) -> None:
             start, first, last = task
-            part = np.ascontiguousarray(right[:, start : start + panel], np.float64)
+            across = slice(start, start + panel)
+            part, part_powers = _decoded(right[:, across], formats[1], None if scales is None else scales[1][:, across])
             width = part.shape[1]
             s, c = np.zeros((2, _ROWS, program.registers, width))
             room, result = np.empty((4, width)), np.empty((last - first, width))
             fused.fused_products(
                 program.nodes, program.segments, closing, tables, own, rows[first:last], row_powers[first:last],
-                finite[first:last], part, powers(part, formats[1]), bool(np.isfinite(part).all()), s, c, room, result,
+                finite[first:last], part, part_powers, bool(np.isfinite(part).all()), s, c, room, result,
                 stack, code,
             )  # fmt: skip
             out[first:last, start : start + width] = result
@@ -65,13 +73,15 @@ def run_fused(left: _Array, right: _Array, program: Program, formats: tuple[Form
     return out
 
 
-def powers(x: _Array, form: Format) -> _Array:
-    """Return the power of two that each operand counts with: its own, for subnormals the smallest of its format.
+def _decoded(x: _Array, form: Format, scales: _Array | None) -> tuple[_Array, _Array]:
+    """Return operands as float64, and the power of two that each counts with.
 
-    A zero counts for nothing.
+    That is its own, for a subnormal the smallest of its format; a zero counts for nothing.
     """
-    own = (x.view(np.int64) & 0x7FF0_0000_0000_0000).view(np.float64)
-    return np.where(x == 0, 0.0, np.maximum(own, form.smallest_normal))
+    values = np.ascontiguousarray(x, np.float64)
+    own = (values.view(np.int64) & 0x7FF0_0000_0000_0000).view(np.float64)
+    powers = np.where(values == 0, 0.0, np.maximum(own, form.smallest_normal))
+    return (values, powers) if scales is None else (values * scales, powers * scales)
 
 
 def _fused_table(a: Arithmetic) -> list[float]:

@@ -341,7 +341,9 @@ def dot(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
     return matmul(a, b, strategy)
 
 
-def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
+def matmul(
+    a: Any, b: Any, /, strategy: str | Strategy | Order, *, scales: tuple[Any, Any] | None = None
+) -> Any:  # fmt: skip
     """Return the matrix product under a strategy: every output element is one dot product in the strategy's order.
 
     Parameters
@@ -350,6 +352,9 @@ def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
         Matrices, vectors or stacks of matrices, as `numpy.matmul` takes them.
     strategy : str or Strategy
         See `fpsim.strategy`.
+    scales : pair of array_like, optional
+        Block scales (microscaling) of two matrices, powers of two of shapes (m, blocks) and (blocks, n): neighbouring
+        elements along the inner dimension have one in common. For strategies with fused adds, which align scaled terms.
 
     Returns
     -------
@@ -364,6 +369,10 @@ def matmul(a: Any, b: Any, /, strategy: str | Strategy | Order) -> Any:
     chosen = as_strategy(strategy)
     left, form_a = operand_of(a, "a", chosen)
     right, form_b = operand_of(b, "b", chosen)
+    if scales is not None:
+        from fpsim._block_scales import scaled_product
+
+        return scaled_product(left, right, chosen, (form_a, form_b), scales)
     shapes = f"{left.shape} and {right.shape}"
     if left.ndim == 0 or right.ndim == 0:
         message = f"matmul needs at least one dimension on each side, not shapes {shapes}"

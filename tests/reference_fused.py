@@ -40,11 +40,12 @@ def rounded(x: Fraction, precision: int, emin: int, emax: int, mode: str) -> flo
 
 def fused_add(
     a: Sequence[float], b: Sequence[float], c: float, *, bits: int, emins: tuple[int, int],
-    result: tuple[int, int, int] = (24, -126, 127), mode: str = "toward-zero",
+    result: tuple[int, int, int] = (24, -126, 127), mode: str = "toward-zero", scales: Sequence[int] | None = None,
 ) -> float:  # fmt: skip
     """Return the sum of the products and c: aligned to the largest exponent, truncated, added exactly, rounded once.
 
-    `emins` are the smallest exponents of the operands' formats, `result` is precision, emin and emax of the result.
+    `emins` are the smallest exponents of the operands' formats, `result` is precision, emin and emax of the result,
+    `scales` are exponents of powers of two that multiply the products.
     """
     plain = c
     for x, y in zip(a, b, strict=True):
@@ -52,10 +53,10 @@ def fused_add(
     if not math.isfinite(plain):
         return plain
     terms = [(Fraction(c), max(exponent(Fraction(c)), result[1]) if c else ZERO_ACCUMULATOR)]
-    for x, y in zip(a, b, strict=True):
+    for x, y, scale in zip(a, b, scales or [0] * len(a), strict=True):
         if x and y:
             left, right = max(exponent(Fraction(x)), emins[0]), max(exponent(Fraction(y)), emins[1])
-            terms.append((Fraction(x) * Fraction(y), left + right))
+            terms.append((Fraction(x) * Fraction(y) * Fraction(2) ** scale, left + right + scale))
     largest = max(e for _, e in terms)
     return rounded(sum((truncated(x, largest - bits) for x, _ in terms), Fraction(0)), *result, mode)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import fpsim
 from fpsim import bounds, exact
 from fpsim.errors import InputError, StrategyError
-from fpsim.formats import BFLOAT16, E4M3FN, E5M2, FLOAT16, FLOAT32, TF32, Format, round_to
+from fpsim.formats import BFLOAT16, E4M3FN, E5M2, FLOAT16, FLOAT32, TF32, Format, format_named, round_to
 from fpsim.orders.tensor_core import UNITS
 
 H200 = np.load(Path(__file__).parent / "data" / "h200_tensor_cores.npz")
@@ -312,6 +312,56 @@ def test_unit_inside_another_order() -> None:
     plain = fpsim.matmul(a, b, "tensor_core(arch=hopper, type=tf32)")
     assert same_bits(plain, fpsim.matmul(a, b, "fused(8)+align(25)+operands(tf32, toward_zero)"))
     assert not same_bits(plain, fpsim.matmul(a, b, rounded))
+
+
+@pytest.mark.parametrize("form", ["e4m3fn", "e5m2", "format(4, 0, 2, overflow=saturate)"])
+def test_block_scales(form: str) -> None:
+    """The scales raise the exponents of the products, which then are aligned."""
+    rng = np.random.default_rng(13)
+    own = format_named(form)
+    a, b = numbers(rng, (3, 80), own, "subnormal"), numbers(rng, (80, 4), own, "normal")
+    exponents = rng.integers(-60, 60, (3, 3)), rng.integers(-60, 60, (3, 4))
+    scales = np.ldexp(1.0, exponents[0]), np.ldexp(1.0, exponents[1])
+    text = f"fused(32)+align(25)+operands({form})"
+    got = fpsim.matmul(a, b, text, scales=scales)
+    if form == "e4m3fn":
+        assert same_bits(got, fpsim.matmul(a, b, "tensor_core(arch=blackwell, type=e4m3fn)", scales=scales))
+    for i, j in np.ndindex(3, 4):
+        total = 0.0
+        # ceil(80 / 3) elements have one scale; a fused add takes 32.
+        each = [int(exponents[0][i, k // 27] + exponents[1][k // 27, j]) for k in range(80)]
+        for k in range(0, 80, 32):
+            total = reference_fused.fused_add(
+                a[i, k : k + 32].tolist(), b[k : k + 32, j].tolist(), total, bits=25, emins=(own.emin, own.emin),
+                scales=each[k : k + 32],
+            )  # fmt: skip
+        assert same_bits(got[i, j], np.float32(total))
+    ones = np.ones((3, 5)), np.ones((80, 4))
+    assert same_bits(fpsim.matmul(a, b, text, scales=ones), fpsim.matmul(a, b, text))
+    broken = scales[0].copy()
+    broken[1, 2] = np.nan
+    assert np.isnan(fpsim.matmul(a, b, text, scales=(broken, scales[1]))).tolist() == [
+        [False] * 4,
+        [True] * 4,
+        [False] * 4,
+    ]
+
+
+def test_rejected_scales() -> None:
+    a, b = np.ones((2, 8), np.float32), np.ones((8, 3), np.float32)
+    text, good = "fused(4)+align(25)", (np.ones((2, 2)), np.ones((2, 3)))
+    with pytest.raises(InputError, match="scales belong to fused adds"):
+        fpsim.matmul(a, b, "serial", scales=good)
+    for bad, message in (
+        ((np.full((2, 2), 3.0), good[1]), "left scales must be powers of two"),
+        ((good[0], np.zeros((2, 3))), "right scales must be powers of two"),
+        ((good[0], np.ones((3, 2))), "right scales of an operand of shape"),
+        ((np.ones(2), good[1]), "left scales of an operand of shape"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fpsim.matmul(a, b, text, scales=bad)
+    with pytest.raises(InputError, match="scaled operands are matrices"):
+        fpsim.matmul(a[0], b, text, scales=good)
 
 
 # --- texts, errors and bounds -----------------------------------------------------------------------------------------
