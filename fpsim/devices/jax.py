@@ -19,7 +19,7 @@ from fpsim.errors import UnknownOrderError
 _LIBRARY = "JAX"
 _CHECKED = ((0, 10), (0, 11))
 _SERIAL = 32  # terms up to which XLA's code for the CPU takes products one by one
-_SCAN = 256  # terms up to which a cumulative sum has a single level of windows
+_WINDOW, _SCAN = 16, 256  # terms of a window of a cumulative sum, and up to which there is a single level of them
 _EMITTER = "XLA compiles {} for its shape on the CPU, and no rule is known"
 _GPU = "XLA compiles a kernel of its own for each shape on a GPU, and no rule is known"
 
@@ -135,7 +135,9 @@ def _cpu_strategies(version: str) -> dict[str, Callable[..., str]]:
         if x.size > _SCAN:
             message = f"jnp.cumsum on the CPU is not known for more than {_SCAN} terms"
             raise UnknownOrderError(message)
-        return "chunks(16)+start(0.0)+ftz+daz" if x.size > 1 else "serial"
+        if x.size == 1:
+            return "serial"
+        return ("serial" if x.size <= _WINDOW else f"chunks({_WINDOW})") + "+start(0.0)+ftz+daz"
 
     return {
         "sum": checked("sum", several(total)),
