@@ -343,8 +343,10 @@ def fp8_candidates() -> tuple[str, ...]:
         chains.append(f"permute({places}, fused(16)+align(25))")
         whole = [k for part in parts for k in part]
         chains.append(f"chunks(32, permute({whole}, fused(16)+align(25)), combine=serial+acc(float32, toward_zero))")
-    late = "chunks(32, fused(32)+align(25), combine=serial+acc(float32, {}))"
-    chains += [late.format(mode) for mode in ("toward_zero", "nearest_even")]
+    # The accumulator may be added last, to a rounded or to an unrounded sum of the products.
+    for bits in ("25", "25, format(48, -250, 250), toward_zero"):
+        late = f"chunks(32, fused(32)+align({bits}), combine=serial+acc(float32, "
+        chains += [f"{late}{mode}))" for mode in ("toward_zero", "nearest_even")]
     # Numbers of fp8 are normal in float16, to which they may be converted first.
     return (*chains, *(f"{chain}+operands(float16)" for chain in chains))
 

@@ -46,7 +46,11 @@ class Fused(Order):
         if arithmetic.fma or arithmetic.product is not None or arithmetic.compensation is not None:
             message = f"{self} adds exact products in one step: drop fma, product(...) and compensation"
             raise StrategyError(message)
-        for form in (arithmetic.operand_format, *(r.format for r in (arithmetic.right, align.result) if r is not None)):
+        result = align.result.format
+        if result.precision > 51 or result.emin < -400 or result.emax > 400:
+            message = f"{self}: the sum of a fused add is rounded to 51 bits at most, and exponents from -400 to 400"
+            raise StrategyError(message)
+        for form in (arithmetic.operand_format, *(r.format for r in (arithmetic.right,) if r is not None)):
             if not FLOAT32.includes(form):
                 message = f"{self}: fused adds are emulated for numbers of float32, not of {form}; add operands(...)"
                 raise StrategyError(message)
@@ -135,8 +139,10 @@ def _nvidia(arch: str, form: str, result: str) -> Unit:
 def _amd(arch: str, form: str) -> Unit:
     flushed = True if arch == "cdna2" else None
     settings = Settings(ftz=flushed, daz=flushed, operands=Rounding(_TYPES[form]))
-    group = 2 if form == "bfloat16" else 4
-    return Unit(Chunks(group, Pairwise()), settings, f"mfma, groups of {group}", "model", _MMA_SIM)
+    group, kind = (
+        (2, "bf16") if (arch, form) == ("cdna1", "bfloat16") else (4, "bf16_1k" if form == "bfloat16" else "f16")
+    )
+    return Unit(Chunks(group, Pairwise()), settings, f"v_mfma_f32_*{kind}", "model", _MMA_SIM)
 
 
 #: The matrix units by architecture, operand type and result type.
