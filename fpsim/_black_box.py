@@ -93,11 +93,20 @@ class BlackBox:
         return values
 
     def draw(self, text: str, rng: np.random.Generator) -> tuple[Array, ...]:
-        """Return operands of a law, rounded to the format; with ``cancelling LAW`` most terms cancel others exactly."""
+        """Return operands of a law, rounded to the format.
+
+        With ``cancelling LAW`` most terms cancel others exactly; ``tiny`` are terms among the subnormal numbers.
+        """
         word, _, rest = text.partition(" ")
         cancels = word == "cancelling"
-        chosen = law(rest if cancels else text)
-        operands = [chosen.draw(shape, rng=rng, dtype=self.form).astype(self.dtype) for shape in self.operand_shapes]
+        laws = [rest if cancels else text] * len(self.operand_shapes)
+        if word == "tiny":
+            low = self.form.emin - self.form.precision
+            laws = [f"wide({low}, {self.form.emin + 4})", "uniform(-2, 2)"][: len(laws)]
+        operands = [
+            law(one).draw(shape, rng=rng, dtype=self.form).astype(self.dtype)
+            for one, shape in zip(laws, self.operand_shapes, strict=True)
+        ]
         if cancels and self.n >= 4:
             half = (self.n - 1) // 2
             places = rng.permutation(self.n)

@@ -17,7 +17,7 @@ from fpsim.orders.base import Order
 from fpsim.strategies import Strategy, strategy as as_strategy
 
 _SAMPLED = 6  # rows and columns of a product that every candidate is tried on
-#: What was revealed lately, in this process: the first to be tried.
+#: What was revealed lately, in this process: tried after the named rules.
 RECENT: deque[str] = deque(maxlen=32)
 
 
@@ -72,7 +72,7 @@ def named(box: BlackBox) -> Iterator[str]:
 
 
 def texts(box: BlackBox, settings: Sequence[str], own: Sequence[str | Strategy | Order]) -> Iterator[str]:
-    """Yield strategy texts, each once: the caller's, recent ones, the simplest, named rules, then other orders."""
+    """Yield strategy texts, each once: the caller's, the simplest, named rules, recent ones, then other orders."""
     op = "sum" if not box.multiplies else "dot" if box.op == "dot" else "matmul"
     orders = _candidates.orders(box.n, op=op)
 
@@ -86,7 +86,7 @@ def texts(box: BlackBox, settings: Sequence[str], own: Sequence[str | Strategy |
                     yield from (f"{order}{fma}{setting}{mean}" for fma in kinds for mean in means)
 
     seen: set[str] = set()
-    for text in (*map(str, own), *RECENT, *generic(0, 3), *named(box), *generic(3, 10**6)):
+    for text in (*map(str, own), *generic(0, 3), *named(box), *RECENT, *generic(3, 10**6)):
         if text not in seen:
             seen.add(text)
             yield text

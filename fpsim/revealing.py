@@ -27,14 +27,15 @@ _FIRST = 9  # observations that candidates are tried on before the proof
 _ALTERNATIVES = 8
 _PROBED = 2048  # terms up to which a tree is probed pair by pair without being asked
 
-# Where most terms cancel, what a wide accumulator or a compensation still loses is seen in the result.
+# Where most terms cancel, what a wide accumulator or a compensation still loses is seen in the result; where terms are
+# tiny, the flushing of subnormal numbers is.
 _LAWS = (
     "normal(0, 1)", "wide(-30, 30)", "cancelling wide(-30, 30)", "uniform(-1, 1)", "wide(-12, 12)",
-    "cancelling wide(-12, 12)", "normal(1, 1)", "wide(-2, 2)", "cancelling normal(0, 1)",
+    "cancelling wide(-12, 12)", "tiny", "normal(1, 1)", "cancelling normal(0, 1)",
 )  # fmt: skip
 _NARROW_LAWS = (
     "normal(0, 1)", "wide(-6, 6)", "cancelling wide(-4, 4)", "uniform(-1, 1)", "wide(-3, 3)", "cancelling normal(0, 1)",
-    "normal(1, 1)", "wide(-2, 2)",
+    "tiny", "normal(1, 1)", "wide(-2, 2)",
 )  # fmt: skip
 Progress = Callable[[int, int, str], None]
 
