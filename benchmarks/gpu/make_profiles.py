@@ -30,6 +30,17 @@ _PRODUCTS = (
 PRODUCTS = _PRODUCTS.split()
 
 
+def settle(number: Any) -> None:
+    """Give a worker one core of its own: emulators take as many threads as they may."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    with number.get_lock():
+        number.value += 1
+        mine = number.value
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[mine % len(cores)]})
+
+
 def work(task: tuple[str, str, tuple[int, ...]]) -> tuple[tuple[str, str, tuple[int, ...]], Any]:
     """Reveal one case; return the result or the error as text."""
     from fpsim import reveal
@@ -63,7 +74,8 @@ def main() -> int:
     results: dict[str, list[Any]] = defaultdict(list)
     failed: list[str] = []
     start = time.monotonic()
-    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(options.workers, settle, (context.Value("i", 0),)) as pool:
         running = pool.imap_unordered(work, tasks)
         for _ in range(len(tasks)):
             try:
