@@ -95,6 +95,24 @@ def check_matrix_vector_products(threads: int, data: str) -> None:
         assert agree(x, y, threads), n
 
 
+def check_products_that_underflow(data: str) -> None:
+    """Compare products of which many are below the smallest subnormal: the signs of zeros tell what is fused."""
+    rng = np.random.default_rng(6)
+    middle = {"float32": -75, "float64": -538}[data]
+    for terms in (1, 2, 3, 4, 5, 6, 7, 8, 11, 49):
+        for outputs in (1, 2, 3, 4, 7, 19):
+            for sign in (-1, 0, 1):
+                a, x = (
+                    rng.standard_normal(shape) * np.exp2(rng.integers(middle - 6, middle + 7, shape))
+                    for shape in ((terms, outputs), terms)
+                )
+                if sign:
+                    a, x = np.abs(a), sign * np.abs(x)
+                for matrix in (a.astype(data), np.asfortranarray(a, data)):
+                    assert agree(x.astype(data), matrix, 1), (terms, outputs, matrix.strides)
+                    assert agree(matrix.T, x.astype(data), 1), (terms, outputs, matrix.strides)
+
+
 def check_large_products(threads: int, data: str) -> None:
     """Compare matrix products that are cut into blocks of terms, stretches of columns and shares of threads."""
     rng = np.random.default_rng(2)
@@ -113,6 +131,12 @@ def test_products(threads: int, data: str) -> None:
     check_products(threads, 4, data)
     check_matrix_vector_products(threads, data)
     check_large_products(threads, data)
+
+
+@only_known
+@pytest.mark.parametrize("data", ["float32", "float64"])
+def test_products_that_underflow(data: str) -> None:
+    check_products_that_underflow(data)
 
 
 @pytest.mark.skipif("haswell" not in CORES or VERSION not in VERSIONS, reason="needs a known OpenBLAS, and AVX2")
@@ -167,6 +191,7 @@ def test_what_is_not_known_is_refused() -> None:
 
 if __name__ == "__main__":
     for data in ("float32", "float64"):
+        check_products_that_underflow(data)
         for threads in (1, 2):
             check_products(threads, 2, data)
             check_matrix_vector_products(threads, data)

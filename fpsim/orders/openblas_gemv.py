@@ -255,4 +255,5 @@ class _Narrow(Order):
         n = count_items(items)
         body, rest = split_items(items, n - n % 4)
         pairs = blocks(builder, body, own, 2, Reverse())
-        return builder.fold((*pairs, *rest), own, start="+0")
+        total = builder.fold((*pairs, *rest), own, start="+0")
+        return builder.fold([total], own, start="+0")  # the result, to which the sum is added, is zero
