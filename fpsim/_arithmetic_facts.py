@@ -14,7 +14,9 @@ from fpsim.formats import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, TF32, Format
 
 Array = NDArray[Any]
 _TRIPLES = 3
+_NUMPY = ("float16", "float32", "float64")
 _BEYOND = 100  # bits: more than any accumulator but an exact one holds
+_DEEPEST = 45  # bits: more than any alignment of a fused add
 _MODES = ("nearest-even", "nearest-away", "toward-zero")
 
 
@@ -36,6 +38,8 @@ class Facts:
         Subnormal results, respectively operands, become zero.
     negative_zero : bool or None
         The sum of terms -0 is -0.
+    align : int or None
+        Terms are added three or more at a time: the fraction bits that are kept below the largest of them.
     said : list of str
         The same in words.
     """
@@ -47,6 +51,7 @@ class Facts:
     ftz: bool | None = None
     daz: bool | None = None
     negative_zero: bool | None = None
+    align: int | None = None
     said: list[str] = field(default_factory=list)
 
 
@@ -57,6 +62,7 @@ def facts_of(box: BlackBox, result: Format, rng: np.random.Generator) -> Facts:
         _operand_rounding(box, facts)
         if box.n >= 3:
             _accumulator(box, facts, rng)
+            _fused_add(box, facts)
         _subnormals(box, facts)
         _zeros(box, facts)
     return facts
@@ -136,6 +142,48 @@ def _accumulator(box: BlackBox, facts: Facts, rng: np.random.Generator) -> None:
     )
 
 
+def _fused_add(box: BlackBox, facts: Facts) -> None:
+    """See whether neighbours are added three at a time: then 2**-e is lost beside 1 and -1 wherever it stands.
+
+    Of additions of two terms, one order of the three terms adds 1 and -1 first, and keeps any 2**-e.
+    """
+    if not box.multiplies or box.form.includes(FLOAT64):
+        return
+    top = min(box.form.emax, 8)
+    deepest = min(top - 2 * int(np.log2(box.form.smallest_subnormal)), _DEEPEST)
+
+    def kept(e: int, small: int, others: tuple[int, int]) -> bool:
+        places = {others[0]: 2.0**top, others[1]: -(2.0**top), small: 2.0 ** (top - e)}
+        return bool(_results(box, places)[0] == 2.0 ** (top - e))
+
+    def bits(small: int, others: tuple[int, int]) -> int | None:
+        if kept(deepest, small, others):
+            return None
+        low, lost = 0, deepest
+        while lost - low > 1:
+            middle = (low + lost) // 2
+            low, lost = (middle, lost) if kept(middle, small, others) else (low, middle)
+        return low
+
+    for first in dict.fromkeys((0, (box.n // 2) & ~7, box.n - 3)):
+        three = range(first, first + 3)
+        if three[-1] >= box.n:
+            continue
+        found: set[int | None] = set()
+        for small in three:
+            one, other = (place for place in three if place != small)
+            found.add(bits(small, (one, other)))
+            if None in found:
+                break
+        else:
+            if len(found) == 1 and (least := found.pop()):
+                facts.align = max(facts.align or 0, least)
+    if facts.align is not None:
+        facts.said.append(
+            f"terms are added three or more at a time, with {facts.align} fraction bits below the largest of them"
+        )
+
+
 def _subnormals(box: BlackBox, facts: Facts) -> None:
     form = box.form
     if form not in (FLOAT32, FLOAT64) or box.op == "mean":
@@ -186,6 +234,24 @@ def settings_of(facts: Facts, box: BlackBox) -> list[str]:
     if facts.operands is not None and facts.operands[0].precision == facts.precision:
         ends.append(flags)  # the accumulator alone may have rounded the lone term
     return list(dict.fromkeys(f"{base}{end}" for end in ends for base in found))
+
+
+def fused_settings(facts: Facts, box: BlackBox, outputs: list[str]) -> list[str]:
+    """Return the settings of fused adds that fit the facts; `outputs` are formats that all results are numbers of."""
+    if facts.align is None:
+        return []
+    operands = ""
+    if facts.operands is not None:
+        form, mode = facts.operands
+        operands = f"+operands({form})" if mode == "nearest-even" else f"+operands({form}, {mode.replace('-', '_')})"
+    elif str(box.form) not in _NUMPY:
+        operands = f"+operands({box.form})"
+    aligned = [f"+align({facts.align})"]
+    narrow = {11: "float16", 8: "bfloat16"}.get(facts.precision)
+    if narrow:
+        mode = "" if facts.rounding in (None, "nearest-even") else f", {facts.rounding.replace('-', '_')}"
+        aligned.insert(0, f"+align({facts.align}, {narrow}{mode})")
+    return [f"{one}{operands}{output}" for one in aligned for output in (*(f"+output({o})" for o in outputs), "")]
 
 
 def is_fused(box: BlackBox, product: int, other: int) -> NDArray[np.bool] | None:

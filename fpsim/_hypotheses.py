@@ -16,6 +16,11 @@ from fpsim.errors import InputError, StrategyError, UnknownOrderError
 from fpsim.orders.base import Order
 from fpsim.strategies import Strategy, strategy as as_strategy
 
+_FUSED = (16, 8, 4, 32, 2, 64, 3, 6, 12, 24)  # products of a fused add
+_CHUNKS = tuple(
+    sorted({*(2**i for i in range(2, 13)), *(m * 2**i for m in (3, 5, 7, 9, 11, 13, 15) for i in range(2, 10))},
+           key=lambda size: (size & (size - 1) != 0, size))
+)  # fmt: skip
 _SAMPLED = 6  # rows and columns of a product that every candidate is tried on
 #: What was revealed lately, in this process: tried after the named rules.
 RECENT: deque[str] = deque(maxlen=32)
@@ -71,8 +76,15 @@ def named(box: BlackBox) -> Iterator[str]:
                 yield f'numpy_matmul(core={core}, threads={threads}, version="{version}")'
 
 
-def texts(box: BlackBox, settings: Sequence[str], own: Sequence[str | Strategy | Order]) -> Iterator[str]:
-    """Yield strategy texts, each once: the caller's, the simplest, named rules, recent ones, then other orders."""
+def texts(
+    box: BlackBox, settings: Sequence[str], own: Sequence[str | Strategy | Order], *,
+    fused: Sequence[str] = (), pairs: bool = True,
+) -> Iterator[str]:  # fmt: skip
+    """Yield strategy texts, each once: the caller's, the simplest, named rules, recent ones, then other orders.
+
+    `fused` are the settings to try with fused adds, before all others where there are any; `pairs` says whether to go
+    on to additions of two terms then.
+    """
     op = "sum" if not box.multiplies else "dot" if box.op == "dot" else "matmul"
     orders = _candidates.orders(box.n, op=op)
 
@@ -86,10 +98,34 @@ def texts(box: BlackBox, settings: Sequence[str], own: Sequence[str | Strategy |
                     yield from (f"{order}{fma}{setting}{mean}" for fma in kinds for mean in means)
 
     seen: set[str] = set()
-    for text in (*map(str, own), *generic(0, 3), *named(box), *RECENT, *generic(3, 10**6)):
+    chains = (f"{order}{setting}" for setting in fused for order in fused_orders(box.n))
+    others = (*generic(0, 3), *named(box), *RECENT, *generic(3, 10**6)) if pairs or not fused else ()
+    for text in (*map(str, own), *chains, *others):
         if text not in seen:
             seen.add(text)
             yield text
+
+
+def fused_orders(n: int, /) -> Iterator[str]:
+    """Yield chains of fused adds: one, or several whose sums are added, the likeliest first."""
+    for k in _FUSED:
+        yield f"fused({k})"
+        if n % k and k < n:
+            yield f"fused({k}, rest=first)"
+    sizes = [size for size in _CHUNKS if size < n]
+    combines = ("", ", combine=pairwise", ", combine=fold")
+    for k in _FUSED:
+        yield from (f"chunks({size}, fused({k}))" for size in sizes if size >= k)
+        for parts in range(2, 33):
+            if parts * k <= n:
+                yield from (f"split_k({parts}, fused({k}){combine})" for combine in combines[: 1 + 2 * (parts > 2)])
+        for parts in (2, 4, 8):
+            for block in (8, 16, 32, 64):
+                if parts * block <= n and block >= k:
+                    yield from (
+                        f"interleaved({parts}, fused({k}), block={block}{combine})"
+                        for combine in combines[: 1 + 2 * (parts > 2)]
+                    )
 
 
 def surviving(box: BlackBox, candidates: Iterator[str], seen: Sequence[Observed], *, enough: int) -> list[Strategy]:
@@ -165,3 +201,18 @@ def covering(
         chosen_parts.append((fits[best][0], gained))
         wanted &= ~gained
     return chosen_parts
+
+
+def held_by(seen: Sequence[Observed]) -> list[str]:
+    """Return the narrow formats that all results are numbers of."""
+    from fpsim.formats import format_named, round_to
+
+    values = np.concatenate([np.asarray(one.result, np.float64).reshape(-1) for one in seen])
+    values = values[np.isfinite(values)]
+    found = []
+    for name in ("float16", "bfloat16"):
+        with np.errstate(all="ignore"):
+            rounded = np.asarray(round_to(values, format_named(name)), np.float64)
+        if values.size and np.array_equal(rounded, values):
+            found.append(name)
+    return found

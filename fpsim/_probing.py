@@ -160,7 +160,7 @@ def pairs_of(root: Node | int, /) -> list[tuple[int, int]]:
     """Return the nodes that add two terms."""
     return [
         (node.children[0], node.children[1])
-        for node in _bottom_up(root)
+        for node in bottom_up(root)
         if len(node.children) == 2 and isinstance(node.children[0], int) and isinstance(node.children[1], int)
     ]
 
@@ -177,7 +177,7 @@ def tree_text(root: Node | int, /, *, second: AbstractSet[int] = frozenset()) ->
     def key_of(x: Node | int) -> tuple[int, int]:
         return (-1, x) if isinstance(x, int) else key[id(x)]
 
-    for node in _bottom_up(root):
+    for node in bottom_up(root):
         if len(node.children) != 2:
             return None
         left, right = sorted(node.children, key=key_of)
@@ -190,7 +190,8 @@ def tree_text(root: Node | int, /, *, second: AbstractSet[int] = frozenset()) ->
     return str(root) if isinstance(root, int) else _joined(text[id(root)])
 
 
-def _bottom_up(root: Node | int) -> list[Node]:
+def bottom_up(root: Node | int) -> list[Node]:
+    """Return the nodes of a tree, each after those below it."""
     order: list[Node] = []
     stack = [root]
     while stack:

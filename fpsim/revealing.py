@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim import _hypotheses as hypotheses
-from fpsim._arithmetic_facts import Facts, facts_of, is_fused, settings_of
+from fpsim._arithmetic_facts import Facts, facts_of, fused_settings, is_fused, settings_of
 from fpsim._black_box import Array, BlackBox
+from fpsim._fused_trees import fused_chains, products_note
 from fpsim._hypotheses import RECENT, Observed, bits, same_bits
 from fpsim._probing import Node, Prober, UnreadableTreeError, pairs_of, tree_of, tree_text
 from fpsim._value_orders import exact_sum, value_order
@@ -288,6 +289,8 @@ class _Work:
         self.probe = box.n <= _PROBED if probe is None else probe
         self.progress = progress or (lambda done, total, what: None)  # noqa: ARG005
         self.facts = Facts(FLOAT32)
+        self.fused: list[str] = []
+        self.mixed: dict[tuple[str, ...], tuple[Node | int, int]] = {}  # probed trees by the strategies tried
         self.notes: list[str] = []
         self.method, self.replayed, self.equal = "none", 0, 0
         self.tree: str | None = None
@@ -312,7 +315,8 @@ class _Work:
             if self.notes:
                 return None, (), ()
         self.progress(1, 4, "trying known orders")
-        candidates = hypotheses.texts(self.box, settings, self.own)
+        self.fused = fused_settings(self.facts, self.box, hypotheses.held_by(seen))
+        candidates = hypotheses.texts(self.box, settings, self.own, fused=self.fused, pairs=False)
         found = hypotheses.surviving(self.box, candidates, seen, enough=_ALTERNATIVES)
         if found:
             strategy, others = self._proved(found)
@@ -376,7 +380,7 @@ class _Work:
         parts: list[tuple[Strategy, NDArray[np.bool]]] = []
         missing = np.ones(box.output_shape, np.bool)
         if box.outputs > 1:
-            parts = hypotheses.covering(box, hypotheses.texts(box, settings, self.own), seen)
+            parts = hypotheses.covering(box, hypotheses.texts(box, settings, self.own, fused=self.fused), seen)
             for _, mask in parts:
                 missing &= ~mask
             self.method = "hypothesis"
@@ -391,6 +395,9 @@ class _Work:
             parts += more
             self.method = "probing"
         if missing.any():
+            for tree, place in self.mixed.values():
+                if missing.reshape(-1)[place]:
+                    self.notes += products_note(box, tree, place)
             if box.n >= 2:
                 self.notes.append(
                     f"{int(missing.sum())} of {box.outputs} outputs fit no order that was tried with any arithmetic"
@@ -427,11 +434,17 @@ class _Work:
             left = [other for other in left if not alike[other]]
             text = tree_text(tree, second=self._fused_terms(tree, place))
             if text is None:
-                self.notes.append("the tree has fused additions of more than two terms")
+                chains = fused_chains(tree)
+                if chains is None or not self.fused:
+                    self.notes.append("the tree has fused additions of more than two terms, and is no chain of them")
+                    continue
+                texts += [f"{chains}{setting}" for setting in self.fused]
                 continue
             self.tree = self.tree or text
             kinds = ("", "+fma") if box.multiplies else ("",)
-            texts += [f'tree("{text}"){kind}{setting}' for setting in settings for kind in kinds]
+            own = [f'tree("{text}"){kind}{setting}' for setting in settings for kind in kinds]
+            self.mixed[tuple(own)] = (tree, place)
+            texts += own
         return texts
 
     def _fused_terms(self, tree: Node | int, place: int) -> set[int]:

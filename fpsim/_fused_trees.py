@@ -1,0 +1,118 @@
+"""What probed trees show of fused additions: chains of those of many terms, and which products are fused."""
+
+from __future__ import annotations
+
+from fpsim._arithmetic_facts import is_fused
+from fpsim._black_box import BlackBox
+from fpsim._probing import Node, bottom_up
+
+_SAMPLED = 8  # nodes of a kind that are probed for FMA
+_Tree = Node | int
+_Chain = list[list[int]]  # the terms of each fused add, first to last
+
+
+def fused_chains(root: _Tree, /) -> str | None:
+    """Return the order of chains of fused adds over neighbouring terms, whose sums are added from first to last.
+
+    Returns
+    -------
+    str or None
+        Such as ``chunks([32, 32, 13], fused(16))``; None where the tree is something else.
+    """
+    spine: list[_Chain] = []
+    here = root
+    while (chain := _chain(here)) is None:
+        if isinstance(here, int) or len(here.children) != 2:
+            return None
+        left, right = sorted(here.children, key=_first_term)
+        last = _chain(right)
+        if last is None:
+            return None
+        spine.append(last)
+        here = left
+    spine = [chain, *spine[::-1]]
+    groups = [sorted(group) for chain in spine for group in chain]
+    if [term for group in groups for term in group] != list(range(_count(groups))):
+        return None
+    most = max(map(len, groups))
+    orders = {order for chain in spine if (order := _fused(chain, most)) is not None}
+    if len(orders) > 1:
+        orders -= {f"fused({most})"} if all(_fused(chain, most) for chain in spine) else set()
+    if len(orders) != 1 or any(_fused(chain, most) is None for chain in spine):
+        return None
+    (order,) = orders
+    sizes = [_count(chain) for chain in spine]
+    if len(sizes) == 1:
+        return order
+    if len(set(sizes[:-1])) == 1 and sizes[-1] <= sizes[0]:
+        return f"chunks({sizes[0]}, {order})"
+    return f"chunks([{', '.join(map(str, sizes))}], {order})"
+
+
+def _count(groups: _Chain) -> int:
+    return sum(map(len, groups))
+
+
+def _first_term(tree: _Tree) -> int:
+    while isinstance(tree, Node):
+        leaves = [child for child in tree.children if isinstance(child, int)]
+        inner = [child for child in tree.children if isinstance(child, Node)]
+        if not inner:
+            return min(leaves)
+        tree = inner[0]
+    return tree
+
+
+def _chain(tree: _Tree) -> _Chain | None:
+    """Return the terms that each fused add of a chain takes, or None where this is no chain."""
+    groups: _Chain = []
+    here: _Tree = tree
+    while True:
+        if isinstance(here, int):
+            return [[here]] if not groups else None
+        leaves = [child for child in here.children if isinstance(child, int)]
+        inner = [child for child in here.children if isinstance(child, Node)]
+        if not leaves or len(inner) > 1:
+            return None
+        groups.append(leaves)
+        if not inner:
+            return groups[::-1]
+        here = inner[0]
+
+
+def _fused(chain: _Chain, most: int) -> str | None:
+    """Return the order of one chain whose fused adds take `most` terms, but for the last or the first."""
+    sizes = [len(group) for group in chain]
+    if all(size == most for size in sizes[:-1]):
+        return f"fused({most})"
+    if all(size == most for size in sizes[1:]):
+        return f"fused({most}, rest=first)"
+    return None
+
+
+def products_note(box: BlackBox, tree: _Tree, place: int) -> list[str]:
+    """Say, for each kind of node of a probed tree, how many of a few products are fused into their sum."""
+    pairs: list[tuple[int, int]] = []
+    onto: list[tuple[int, int]] = []
+    for node in bottom_up(tree):
+        if len(node.children) != 2:
+            continue
+        one, other = node.children
+        if isinstance(one, int) and isinstance(other, int):
+            pairs += [(one, other), (other, one)]
+        elif isinstance(one, int) or isinstance(other, int):
+            leaf, rest = (one, other) if isinstance(one, int) else (other, one)
+            assert isinstance(leaf, int)
+            onto.append((leaf, _first_term(rest)))
+    notes: list[str] = []
+    for what, nodes, full in (
+        ("of two products that meet, one is fused into the other", pairs, 0.5),
+        ("a product that joins a partial sum is fused into it", onto, 1.0),
+    ):
+        chosen = nodes[: 2 * _SAMPLED] if full < 1 else nodes[:: max(1, len(nodes) // _SAMPLED)][:_SAMPLED]
+        answers = [is_fused(box, product, other) for product, other in chosen]
+        seen = [bool(answer[place]) for answer in answers if answer is not None]
+        if seen:
+            asked = int(len(seen) * full)
+            notes.append(f"{what} at {sum(seen)} of {asked} nodes of the probed tree that were asked")
+    return notes
