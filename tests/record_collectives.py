@@ -1,12 +1,14 @@
 """Record all-reduces: ``python tests/record_collectives.py gloo OUT.npz``, or ``openmpi`` or ``mpich`` for MPI.
 
 The vectors come from integers, as in `record`; of a result only a digest is kept, and of one Gloo message its bits. MPI runs
-need mpi4py and the library's ``mpiexec`` on the path; OUT.npz may hold the recordings of the other library.
+need mpi4py and the library's ``mpiexec`` on the path; OUT.npz may hold the recordings of the other library. NCCL is
+recorded by ``benchmarks/gpu/nccl_check.py``.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import subprocess
 import sys
@@ -67,6 +69,31 @@ def sizes(ranks: int, kind: str) -> list[int]:
 def mpi_sizes(ranks: int) -> list[int]:
     """Return the lengths of the messages that are recorded for MPI."""
     return sorted({*_SIZES, *range(2 * ranks - 1, 2 * ranks + 2), 65537})
+
+
+def nccl_rows(ranks: int, n: int) -> NDArray[Any]:
+    """Return the vectors of a NCCL all-reduce, shape (ranks, n), in float32; other types round them."""
+    return np.random.default_rng([ranks, n]).standard_normal((ranks, n), np.float32)
+
+
+def nccl_probe(ranks: int, n: int, i: int, j: int) -> NDArray[Any]:
+    """Return vectors whose sum tells how many ranks are added after the ranks i and j have met."""
+    x = np.ones((ranks, n), np.float32)
+    x[i], x[j] = 2.0**30, -(2.0**30)
+    return x
+
+
+def nccl_kept(y: NDArray[Any]) -> NDArray[Any]:
+    """Return the elements of a result that are recorded: every 7th one of a long result."""
+    return y[::7] if y.size > 100_000 else y
+
+
+def nccl_counts(n: int, size: int, channels: int, protocol: str) -> list[int]:
+    """Return the elements of each channel of NCCL, from 2.29 on, for `n` elements of `size` bytes on so many channels."""
+    cell = {"Simple": 16384, "LL": 4096}[protocol]
+    cells = math.ceil(n * size / cell)
+    each = math.ceil(cells / channels) * (cell // size)
+    return [each] * (channels - 1) + [n - each * (channels - 1)]
 
 
 def digest(y: NDArray[Any]) -> int:

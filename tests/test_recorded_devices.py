@@ -1,4 +1,7 @@
-"""What routines gave on a GPU, replayed to the bit: recorded by ``benchmarks/gpu/check_devices.py``."""
+"""What kernels of our own gave on a GPU, replayed to the bit: recorded by ``benchmarks/gpu/check_devices.py``.
+
+What PyTorch and CuPy gave is in ``test_torch_rules.py`` and ``test_cub_rules.py``.
+"""
 
 from __future__ import annotations
 
@@ -11,26 +14,28 @@ import pytest
 
 from fpsim.devices import numba_cuda
 from fpsim.devices.operations import OPERATIONS, predicted
-from fpsim.strategies import strategy
 
-FILE = Path(__file__).parent / "data" / "recorded_devices.npz"
-RECORDED: dict[str, Any] = dict(np.load(FILE)) if FILE.exists() else {}
+RECORDED: dict[str, Any] = dict(np.load(Path(__file__).parent / "data" / "recorded_devices.npz"))
 ROUTINES = sorted(key.removesuffix("/bits") for key in RECORDED if key.endswith("/bits"))
 KERNELS = {one.name: one for one in numba_cuda.implementations()}
 
 
-@pytest.mark.skipif(not FILE.exists(), reason="no recording: run benchmarks/gpu/check_devices.py on a GPU")
 @pytest.mark.parametrize("routine", ROUTINES)
 def test_recorded_results(routine: str) -> None:
     name, operation = routine.rsplit("/", 1)
-    sizes, laws, strategies, bits = (RECORDED[f"{routine}/{part}"] for part in ("size", "law", "strategy", "bits"))
-    texts, names = RECORDED["strategies"], RECORDED["laws"]
-    for size, law, number, recorded in zip(sizes.tolist(), laws, strategies, bits, strict=True):
-        operands = inputs.operands(operation, OPERATIONS[operation].shapes(*size), str(names[law]))
-        text = str(texts[number])
-        if name in KERNELS:
-            assert str(strategy(KERNELS[name].routines[operation].strategy(*operands))) == text
-        assert inputs.digest(predicted(operation, text, *operands)) == recorded, (size, str(names[law]), text)
+    kernel = KERNELS[name].routines[operation]
+    wrong = []
+    rows = zip(*(RECORDED[f"{routine}/{part}"] for part in ("size", "law", "bits")), strict=True)
+    for size, law, recorded in rows:
+        operands = inputs.operands(operation, OPERATIONS[operation].shapes(*size.tolist()), str(RECORDED["laws"][law]))
+        strategy = kernel.strategy(*operands)
+        if inputs.digest(predicted(operation, strategy, *operands)) != recorded:
+            wrong.append((size.tolist(), inputs.LAWS[law], strategy))
+    assert wrong == []
+
+
+def test_every_kernel_is_recorded() -> None:
+    assert {f"{name}/{operation}" for name, one in KERNELS.items() for operation in one.routines} == set(ROUTINES)
 
 
 def test_operands_are_the_same_everywhere() -> None:

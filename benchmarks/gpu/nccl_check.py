@@ -1,7 +1,8 @@
 """Run all-reduces of NCCL, find the order of every element, and compare both with the rules.
 
 python benchmarks/gpu/nccl_check.py [--ranks 4] [-o nccl.npz]     one rank for each GPU unless --ranks says more
-python benchmarks/gpu/nccl_check.py --check nccl.npz              compare a recording with fpsim's rules
+python benchmarks/gpu/nccl_check.py --check nccl.npz              compare a recording with the orders found by probes
+python benchmarks/gpu/nccl_check.py --shorten nccl.npz -o OUT.npz  keep digests of it, for tests/test_collectives.py
 
 More ranks than GPUs need NCCL 2.31 or later, which runs several ranks on a GPU (NCCL_MULTI_RANK_GPU_ENABLE=1). The
 order is found as FPRev does: with a large number at rank i, its negative at rank j and ones elsewhere, an element's
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -39,7 +41,7 @@ _SECONDS = 130  # after which no further run begins
 
 
 def rows(ranks: int, n: int) -> Any:
-    """Return normal numbers of shape (ranks, n), the same wherever they are drawn."""
+    """Return normal numbers of shape (ranks, n), the same wherever they are drawn, and in ``record_collectives``."""
     return np.random.default_rng([ranks, n]).standard_normal((ranks, n), np.float32)
 
 
@@ -169,7 +171,7 @@ def check(path: Path) -> None:
     for number in range(len(RUNS)):
         if f"{number}/nccl" not in data:
             continue
-        print(f"\n{data[f'{number}/settings']}, NCCL {data[f'{number}/nccl']}, {ranks} ranks, {data['gpus']} GPUs")
+        print(f"\n{data[f'{number}/settings']}, {loaded(data, number)}, {ranks} ranks, {data['gpus']} GPUs")
         for n in SIZES:
             found = orders(data, number, ranks, n)
             step = 7 if n > 100_000 else 1
@@ -186,16 +188,56 @@ def check(path: Path) -> None:
             print("   ", ", ".join(f"{a}:{b} {trees.index(t)}" for a, b, t in found[:10]), "|", "; ".join(trees[:4]))
 
 
+def loaded(data: Any, number: int) -> str:
+    """Return the version of NCCL that ran: PyTorch names the one that it was compiled with."""
+    found = re.search(r"NCCL version \S+", str(data[f"{number}/log"]))
+    return found.group() if found else f"NCCL as in PyTorch, {data[f'{number}/nccl']}"
+
+
+def shorten(path: Path, output: Path) -> None:
+    """Write digests of what a recording holds, and how many channels NCCL says that each message took."""
+    sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+    import record_collectives as recorded
+
+    data = np.load(path)
+    ranks = int(data["ranks"])
+    pairs = list(itertools.combinations(range(ranks), 2))
+    found = [number for number in range(len(RUNS)) if f"{number}/nccl" in data]
+    versions = {f"{loaded(data, number)}, PyTorch {data[f'{number}/torch']}" for number in found}
+    out: dict[str, Any] = {"ranks": ranks, "sizes": np.array(SIZES), "types": np.array(TYPES)}
+    out["versions"] = np.array(sorted(versions))
+    out["rows"] = np.array([recorded.digest(rows(ranks, n)) for n in SIZES], np.uint64)
+    for number in found:
+        out[f"{number}/settings"] = data[f"{number}/settings"]
+        messages = re.findall(r"AllReduce: (\d+) Bytes.*\{0\.\.(\d+)\}", str(data[f"{number}/log"]))
+        firsts = messages[:: len(TYPES) + len(pairs)]
+        assert [int(size) for size, _ in firsts] == [4 * n for n in SIZES]
+        each = np.array([int(last) + 1 for _, last in messages]).reshape(len(SIZES), -1)
+        out[f"{number}/channels"] = each[:, : len(TYPES)].T
+        out[f"{number}/sums"] = np.array(
+            [[recorded.digest(data[f"{number}/{kind}/{n}"]) for n in SIZES] for kind in TYPES], np.uint64
+        )
+        probes = np.empty((len(pairs), len(SIZES)), np.uint64)
+        for (row, (i, j)), (column, n) in itertools.product(enumerate(pairs), enumerate(SIZES)):
+            start, count = (data[f"{number}/probe/{i}/{j}/{n}/{part}"] for part in ("start", "count"))
+            probes[row, column] = recorded.digest(np.repeat(count, np.diff([*start, n])))
+        out[f"{number}/probes"] = probes
+    np.savez_compressed(output, **out)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, default=Path("nccl.npz"))
     parser.add_argument("--check", type=Path)
+    parser.add_argument("--shorten", type=Path)
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.check is not None:
         check(given.check)
+    elif given.shorten is not None:
+        shorten(given.shorten, given.output)
     elif given.rank is not None:
         work(given.rank, given.ranks, given.folder)
     else:
