@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 
 from fpsim._execution import closing_folds, for_each, rooms, table_of, workers_for
 from fpsim.arithmetic import Arithmetic
-from fpsim.formats import Format
+from fpsim.formats import FLOAT32, Format
 from fpsim.programs import Program
 
 _Array = NDArray[Any]
 _COLUMNS, _ROWS = 128, 16  # of the tile that is treated together, so that a fused add's operands stay in a near cache
 _WIDE = 2**14  # elements of a panel that is made wider where there are few leaves
-# A zero accumulator counts with this exponent, on the H200; published models say -126.
-_ZERO_EXPONENT = -133
+# A zero accumulator counts with an exponent that is less by so much than the smallest one of its format, on the H200,
+# -133 for float32 and -21 for float16; published models have no such difference.
+_BELOW = 7
 # The NaN of NVIDIA's matrix units, 0x7FFFFFFF as a float32 and 0x7FFF as a float16.
 _NAN = np.int64(0x7FFF_FFFF_E000_0000).view(np.float64)
 
@@ -87,4 +88,6 @@ def _decoded(x: _Array, form: Format, scales: _Array | None) -> tuple[_Array, _A
 def _fused_table(a: Arithmetic) -> list[float]:
     """Return the numbers of an arithmetic's fused adds as the executor reads them."""
     unit = 2.0**a.align.bits if a.align is not None else 1.0
-    return [float(a.terms), unit, 2.0**_ZERO_EXPONENT, a.accumulator.format.smallest_normal]
+    form = a.accumulator.format
+    zero = max(form.emin, FLOAT32.emin) - _BELOW
+    return [float(a.terms), unit, 2.0**zero, form.smallest_normal]

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-ZERO_ACCUMULATOR = -133  # the exponent that it counts with
+BELOW = 7  # a zero accumulator counts with the smallest exponent of its format, or of float32, less this
 
 
 def exponent(x: Fraction) -> int:
@@ -33,6 +33,8 @@ def rounded(x: Fraction, precision: int, emin: int, emax: int, mode: str) -> flo
         rest, half = abs(x - low), unit / 2
         if rest > half or (rest == half and (low / unit).numerator % 2):
             low += unit if x > 0 else -unit
+    if low == 0 and mode == "nearest-even":
+        return 0.0
     if abs(low) >= Fraction(2) ** (emax + 1):
         return math.copysign(math.inf, x)
     return math.copysign(float(low), x)
@@ -52,7 +54,7 @@ def fused_add(
         plain += x * y
     if not math.isfinite(plain):
         return plain
-    terms = [(Fraction(c), max(exponent(Fraction(c)), result[1]) if c else ZERO_ACCUMULATOR)]
+    terms = [(Fraction(c), max(exponent(Fraction(c)), result[1]) if c else max(result[1], -126) - BELOW)]
     for x, y, scale in zip(a, b, scales or [0] * len(a), strict=True):
         if x and y:
             left, right = max(exponent(Fraction(x)), emins[0]), max(exponent(Fraction(y)), emins[1])

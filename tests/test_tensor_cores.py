@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,74 @@ def test_recordings_tell_the_rules_apart() -> None:
             if full.endswith("operands(float32)"):
                 a, b = round_to(a, FLOAT16), round_to(b, FLOAT16)
             assert not same_bits(fpsim.matmul(a, b, full), H200[name]), full
+
+
+# --- single instructions, and products of rows that are not aligned ---------------------------------------------------
+
+INSTRUCTIONS = np.load(Path(__file__).parent / "data" / "h200_instructions.npz")
+# cuBLAS cuts the inner dimension into tiles, of which the first takes what is left.
+UNALIGNED = {
+    "24x1000x40/tf32": "chunks(44, fused(8, rest=first, tile=32)+align(25))+operands(tf32)",
+    "200x300x100/tf32": "fused(8, rest=first, tile=32)+align(25)+operands(tf32)",
+    "200x300x100/bf16": "fused(16, rest=first, tile=64)+align(25)+operands(bfloat16)+output(bfloat16)",
+    "200x300x100/bf16_f32": "fused(16, rest=first, tile=64)+align(25)+operands(bfloat16)",
+    "200x300x100/f16": "fused(16, rest=first, tile=64)+align(25)+operands(float16)+output(float16)",
+    "200x300x100/f16_f32": "fused(16, rest=first, tile=64)+align(25)+operands(float16)",
+    "100x100x100/f16": "fused(16, rest=first, tile=64)+align(25)+operands(float16)+output(float16)",
+    "100x100x100/f16_f32": "fused(16, rest=first, tile=64)+align(25)+operands(float16)",
+}
+
+
+def widened(x: NDArray[Any]) -> NDArray[np.float32]:
+    """Return recorded operands as float32; bfloat16 ones are kept as bits."""
+    return (x.astype(np.uint32) << 16).view(np.float32) if x.dtype == np.uint16 else x.astype(np.float32)
+
+
+@pytest.mark.parametrize("name", sorted({n[8:-2] for n in INSTRUCTIONS.files if n.startswith("product/")}))
+def test_product_of_unaligned_rows(name: str) -> None:
+    a, b, expected = (widened(INSTRUCTIONS[f"product/{name}/{x}"]) for x in "abc")
+    assert same_bits(fpsim.matmul(a, b, UNALIGNED[name]), expected)
+    if not name.endswith("16"):  # 16 bits do not show how the chain began
+        untiled = re.sub(r", tile=\d+", "", UNALIGNED[name])
+        assert not same_bits(fpsim.matmul(a, b, untiled), expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("mma_e4m3", "tensor_core(arch=hopper, type=e4m3fn, instruction=mma)"),
+        ("mma_e5m2", "tensor_core(arch=hopper, type=e5m2, instruction=mma)"),
+        ("mma_f16_f16", "tensor_core(arch=hopper, type=float16, result=float16)"),
+    ],
+)
+def test_recorded_instructions(kind: str, text: str) -> None:
+    """Two instructions on one accumulator; the recorded tiles are ones that simpler rules get wrong."""
+    a, b, expected = (INSTRUCTIONS[f"tile/{kind}/{x}"].astype(np.float32) for x in "abc")
+    for left, right, value in zip(a, b, expected, strict=True):
+        assert same_bits(fpsim.dot(left, right, text), value)
+    if kind != "mma_f16_f16":
+        wrong = text.replace(", instruction=mma", "")
+        got = [fpsim.dot(left, right, wrong) for left, right in zip(a, b, strict=True)]
+        assert not same_bits(got, expected)
+        return
+    # Sums that are rounded to zero are +0, though most of them are negative.
+    assert not expected.view(np.uint32).any()
+    chained = fpsim.matmul(a, b.T, "fused(16)+align(25, float32)+operands(float16)").diagonal()
+    assert (chained < 0).sum() == 9
+
+
+@pytest.mark.parametrize(
+    ("terms", "tile", "n"), [(4, 8, 23), (4, 8, 24), (4, 16, 13), (8, 8, 21), (2, 6, 3), (4, 8, 44)]
+)
+def test_tiles(terms: int, tile: int, n: int) -> None:
+    """The first tile takes what is left, and is cut from its beginning: as if zeros followed it."""
+    rng = np.random.default_rng(14)
+    a, b = numbers(rng, (3, n), FLOAT16, "wide"), numbers(rng, (n, 4), FLOAT16, "wide")
+    got = fpsim.matmul(a, b, f"fused({terms}, rest=first, tile={tile})+align(25)+operands(float16)")
+    short = n % tile
+    padding = -short % terms
+    left, right = np.insert(a, [short] * padding, 0, axis=1), np.insert(b, [short] * padding, 0, axis=0)
+    assert same_bits(got, fpsim.matmul(left, right, f"fused({terms})+align(25)+operands(float16)"))
 
 
 # --- the evaluator in integers ----------------------------------------------------------------------------------------
@@ -377,6 +446,8 @@ def test_rejected_scales() -> None:
         ("fused(32)+align(13, format(14, -126, 127), toward_zero)", "fused(32)+align(13)"),
         ("fused(16)+align(25, float32, 'toward-zero')", "fused(16)+align(25)"),
         ("fused(4, rest=first)+align(23, float16)", None),
+        ("fused(4, rest=first, tile=32)+align(23)", None),
+        ("tensor_core(arch=hopper, type=e5m2, instruction=mma)", None),
         ("fused(4)+align(23)+operands(e5m2, e4m3fn)", None),
         ("fused(4)+align(23)+operands(e5m2, e4m3fn, toward_zero)", None),
         ("chunks(128, fused(32)+align(13), combine=serial)+operands(e4m3fn)", "chunks(128, fused(32)+align(13))+operands(e4m3fn)"),
@@ -396,6 +467,8 @@ def test_text(text: str, canonical: str | None) -> None:
         ("fused(16)+align(60)", r"needs align\(bits\)"),
         ("fused(0)+align(25)", "from 1 to 1024"),
         ("fused(16, rest=middle)+align(25)", "is not one of last, first"),
+        ("fused(16, tile=32)+align(25)", "tile=32 goes with rest=first"),
+        ("fused(16, rest=first, tile=40)+align(25)", "a multiple of the 16 terms"),
         ("fused(16)+align(25)+fma", "drop fma"),
         ("fused(16)+align(25)+kahan", "drop fma"),
         ("fused(16)+align(25)+acc(float64)", r"add operands\(...\)"),
@@ -403,6 +476,8 @@ def test_text(text: str, canonical: str | None) -> None:
         ("chunks(8, fused(4))", r"needs align\(bits\)"),
         ("align(25)", "it is a setting"),
         ("tensor_core(arch=volta, type=tf32)", "arch=volta is not known with type=tf32"),
+        ("tensor_core(arch=hopper, type=tf32, instruction=mma)", "instruction=mma is one of its own for arch=hopper"),
+        ("tensor_core(arch=hopper, type=e4m3fn, result=float16, instruction=mma)", "instruction=mma is one of its own"),
         ("tensor_core(arch=pascal, type=float16)", "arch=pascal is not known"),
     ],
 )

@@ -109,7 +109,8 @@ def _round_sums(table: Any, unit: float, peak: Any, total: Any, sums: Any) -> No
     elif mode == NEAREST_EVEN:
         for j in range(sums.shape[0]):
             x = total[j] * (peak[j] * inverse)
-            x = round_value(x, precision, emin, largest, overflow, subnormals, NEAREST_EVEN)
+            # A sum that is rounded to zero is +0, as a float16 accumulator of an H200 has it.
+            x = round_value(x, precision, emin, largest, overflow, subnormals, NEAREST_EVEN) + 0.0
             sums[j] = x if sums[j] - sums[j] == 0.0 else sums[j]
     else:
         for j in range(sums.shape[0]):

@@ -6,11 +6,13 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+import numpy as np
+
 from fpsim.arithmetic import MOST_BITS, MOST_TERMS, Alignment, Arithmetic, Rounding, Settings
 from fpsim.errors import StrategyError
 from fpsim.formats import BFLOAT16, E4M3FN, E5M2, FLOAT16, FLOAT32, TF32, Format
 from fpsim.orders.base import Order, Part, Reduction
-from fpsim.orders.combinators import Chunks, Pairwise
+from fpsim.orders.combinators import Chunks, Pairwise, Scattered
 from fpsim.orders.named import NamedRule
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
 
@@ -23,11 +25,13 @@ class Fused(Order):
 
     A fused add aligns the products and the accumulator to the largest exponent among them, drops what is below the
     fraction bits of ``align``, sums exactly, and rounds once. The last one takes what is left, or the first one with
-    ``rest=first``.
+    ``rest=first``. With a ``tile`` the terms are cut into tiles of so many, of which the first takes what is left, and
+    then the fused adds cut each: CUTLASS loads the inner dimension so (`predicated_tile_iterator.h`).
     """
 
     terms: int
     rest: str = "last"
+    tile: int = 0
     name: ClassVar[str] = "fused"
 
     def __post_init__(self) -> None:
@@ -36,6 +40,9 @@ class Fused(Order):
             raise StrategyError(message)
         if self.rest not in RESTS:
             message = f"fused: rest={self.rest} is not one of {', '.join(RESTS)}"
+            raise StrategyError(message)
+        if self.tile and (self.rest != "first" or self.tile < 0 or self.tile % self.terms):
+            message = f"fused: tile={self.tile} goes with rest=first, and is a multiple of the {self.terms} terms"
             raise StrategyError(message)
 
     def check(self, arithmetic: Arithmetic) -> None:
@@ -65,14 +72,37 @@ class Fused(Order):
         own = dataclasses.replace(
             arithmetic, terms=self.terms, accumulator=arithmetic.align.result, start="+0", output=None
         )
-        short = count_items(items) % self.terms
+        short = count_items(items) % (self.tile or self.terms)
         if self.rest == "last" or not short or short == count_items(items):
             return builder.fold(items, own)
         head, tail = split_items(items, short)
         return builder.fold([builder.fold(head, own), *tail], own, start="first")
 
     def arguments(self) -> list[str]:
-        return [str(self.terms), *([] if self.rest == "last" else [f"rest={self.rest}"])]
+        tile = [f"tile={self.tile}"] if self.tile else []
+        return [str(self.terms), *([] if self.rest == "last" else [f"rest={self.rest}"]), *tile]
+
+
+@dataclass(frozen=True, slots=True)
+class _ConvertedFp8(Order):
+    """`mma` of fp8 where only `wgmma` has it: two instructions for float16, and an addition to the accumulator.
+
+    The first one takes the lower two of every four neighbours, the second one goes on from its sum with the upper two.
+    """
+
+    name: ClassVar[str] = "converted_fp8"
+
+    def check(self, arithmetic: Arithmetic) -> None:
+        Fused(16).check(arithmetic)
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        assert arithmetic.align is not None
+        own = dataclasses.replace(arithmetic, terms=16, accumulator=arithmetic.align.result, start="+0", output=None)
+        places = np.arange(count_items(items))
+        lower, upper = (Scattered(items).pick(places[places % 4 // 2 == half]) for half in (0, 1))
+        first = builder.fold(lower, own)
+        return builder.fold([first, *upper], own, start="first") if count_items(upper) else first
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +133,20 @@ class Unit:
 _MMA_SIM = "MMA-Sim (Xie et al., arXiv 2511.10909), which its authors checked against the hardware"
 _FASI = "Fasi, Higham, Mikaitis & Pranesh (PeerJ CS 7 (2021) e330), and " + _MMA_SIM
 _ADA_FP8 = _MMA_SIM + "; equal bits to mmaemu 0.1.0, whose author checked fp8 on an RTX 4060"
-_H200 = "recorded products of cuBLAS 13.1 on an H200, with PyTorch 2.11"
+_H200 = "cuBLAS 13.1 on an H200 with PyTorch 2.11, and {:,} random tiles of {} there, all with equal bits"
+_TILES = {
+    ("float16", "float32"): (976_896, "mma and wgmma"), ("bfloat16", "float32"): (1_712_128, "mma and wgmma"),
+    ("tf32", "float32"): (1_996_800, "mma and wgmma"), ("e4m3fn", "float32"): (411_648, "wgmma"),
+    ("e5m2", "float32"): (395_264, "wgmma"),
+}  # fmt: skip
+_MMA_FP8 = (
+    "the machine code of mma on an H200, 12 recorded results, and the number of results in {:,} random tiles there that"
+    " differ from simpler orders, for each law of data"
+)
+_HALF = (
+    "12 recorded results of an H200, and the number of results in 946,176 random tiles there that differ from simpler"
+    " rules: of all other data none"
+)
 _TYPES: dict[str, Format] = {"float16": FLOAT16, "bfloat16": BFLOAT16, "tf32": TF32, "e4m3fn": E4M3FN, "e5m2": E5M2}
 # Fraction bits of the alignment, fp8 apart, and the leaves of a fused add.
 _BITS = {"volta": 23, "turing": 24, "ampere": 24, "ada": 24, "hopper": 25, "blackwell": 25}
@@ -129,11 +172,16 @@ def _nvidia(arch: str, form: str, result: str) -> Unit:
     # The instruction drops the low bits of float32 operands.
     operands = Rounding(_TYPES[form], "toward-zero" if form == "tf32" else "nearest-even")
     settings = Settings(align=Alignment.to(bits, rounding), operands=operands, output=rounding)
-    hardware = arch == "hopper" and result == "float32"
-    recorded = _H200 + ("; with e4m3fn as the right operand" if form == "e5m2" else "")
+    hardware = arch == "hopper" and (result == "float32" or form == "float16")
+    recorded = _HALF if result == "float16" else _H200.format(*_TILES[form, result]) if hardware else ""
     published = _FASI if arch in ("volta", "turing") else _ADA_FP8 if fp8 and arch == "ada" else _MMA_SIM
     evidence = recorded if hardware else published
     return Unit(Fused(terms), settings, _INSTRUCTIONS[arch], "hardware" if hardware else "model", evidence)
+
+
+def _converted(form: str, tiles: int) -> Unit:
+    settings = Settings(align=Alignment.to(25), operands=Rounding(_TYPES[form]))
+    return Unit(Chunks(32, _ConvertedFp8()), settings, "mma.m16n8k32", "hardware", _MMA_FP8.format(tiles))
 
 
 def _amd(arch: str, form: str) -> Unit:
@@ -157,21 +205,31 @@ UNITS: Final[dict[tuple[str, str, str], Unit]] = {
 }
 
 
+#: Instructions that are made of others: by architecture, operand type and instruction.
+CONVERTED: Final[dict[tuple[str, str, str], Unit]] = {
+    ("hopper", "e4m3fn", "mma"): _converted("e4m3fn", 548_864),
+    ("hopper", "e5m2", "mma"): _converted("e5m2", 561_152),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class TensorCore(NamedRule):
     """A chain of matrix instructions on one accumulator, as `UNITS` has them.
 
-    `arch` is the architecture, `type` the operands' format, `result` the accumulator's.
+    `arch` is the architecture, `type` the operands' format, `result` the accumulator's. ``instruction=mma`` is that of
+    fp8 on Hopper, which converts the operands to float16.
     """
 
     arch: str
     type: str
     result: str = "float32"
+    instruction: str = "native"
     name: ClassVar[str] = "tensor_core"
     choices: ClassVar[dict[str, tuple[str, ...]]] = {
         "arch": tuple(dict.fromkeys(arch for arch, _, _ in UNITS)),
         "type": tuple(_TYPES),
         "result": ("float32", "float16"),
+        "instruction": ("native", "mma"),
     }
 
     def __post_init__(self) -> None:
@@ -182,10 +240,20 @@ class TensorCore(NamedRule):
             )
             message = f"tensor_core: arch={self.arch} is not known with type={self.type}, result={self.result}; known: {known}"
             raise StrategyError(message)
+        if self.instruction != "native" and (self.result != "float32" or self._key not in CONVERTED):
+            known = "; ".join(f"arch={a} type={t}" for a, t, _ in CONVERTED)
+            message = f"tensor_core: instruction={self.instruction} is one of its own for {known}, with result=float32"
+            raise StrategyError(message)
+
+    @property
+    def _key(self) -> tuple[str, str, str]:
+        return self.arch, self.type, self.instruction
 
     @property
     def unit(self) -> Unit:
         """The instruction."""
+        if self.instruction != "native":
+            return CONVERTED[self._key]
         return UNITS[self.arch, self.type, self.result]
 
     def check(self, arithmetic: Arithmetic) -> None:
