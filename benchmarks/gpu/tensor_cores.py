@@ -56,7 +56,7 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], form: Format, law: 
         x = np.ldexp(1 + rng.random(shape), rng.integers(form.emin - form.precision, form.emax + 1, shape))
         x = np.where(rng.random(shape) < 0.5, -x, x)
     elif law == "tiny":  # products at the lower end of float32, or of float16 for its own accumulator
-        low = -77 if form.emin <= -126 else form.emin - form.precision + 4
+        low = -77 if form.emin <= -126 else form.emin - 2
         x = np.ldexp(x, rng.integers(low, low + 6, shape))
     elif law == "near":
         x = np.ldexp(np.sign(x) * rng.choice([1.0, 1.0, 1.5, 1 + form.eps], shape), rng.integers(-2, 3, shape))
