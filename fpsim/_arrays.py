@@ -57,7 +57,7 @@ def as_floats(x: Any, /, *, name: str = "x") -> tuple[NDArray[Any], Format]:
 
 
 def axes_of(ndim: int, axis: Any) -> tuple[int, ...]:
-    """Return the axes that an `axis` argument names, counted from the front; None names all."""
+    """Return the axes that an `axis` argument names, counted from the front, in ascending order; None names all."""
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, tuple) else (axis,)
@@ -70,7 +70,7 @@ def axes_of(ndim: int, axis: Any) -> tuple[int, ...]:
         if not -ndim <= a < ndim:
             message = f"axis {a} does not exist in an array of {ndim} dimensions"
             raise InputError(message)
-    axes = tuple(a % ndim for a in axes)
+    axes = tuple(sorted(a % ndim for a in axes))
     if len(set(axes)) < len(axes):
         message = f"axis {axis} names an axis twice"
         raise InputError(message)

@@ -96,7 +96,8 @@ def var(
         Any shape.
     strategy : str or Strategy
         Gives the sum of the terms and that of the squared deviations. Each deviation and each square is rounded in the
-        accumulator format, or the square is fused into the sum with FMA. ``numpy_sum`` gives the bits of `numpy.var`.
+        accumulator format, or the square is fused into the sum with FMA. ``numpy_sum`` gives the bits of `numpy.var`,
+        ``torch_cpu_sum`` those of ``torch.var`` of a whole tensor.
     axis, keepdims
         As in `sum`.
     ddof : float, optional
@@ -143,13 +144,18 @@ def _variance(
         message = f"ddof must be a finite number, not {ddof!r}"
         raise InputError(message)
     values, data = operand_of(x, "x", chosen)
-    output = chosen.arithmetic(data).output
-    chosen = _unrounded(chosen, data)
+    squared = chosen
+    if not _has_own_types(chosen, data):
+        order, own = chosen.order.for_deviations(data)
+        squared = Strategy(order, own.merged(chosen.settings))
+    output = squared.arithmetic(data).output
+    chosen, squared = _unrounded(chosen, data), _unrounded(squared, data)
     total, n, arithmetic = _reduce(values, data, chosen, axis, True, x)
     exact = chosen.order.by_passes
     form, mode = flushed(arithmetic), arithmetic.accumulator.mode
     means = stored(divided(total, n, arithmetic, exact_count=exact), form, mode)
-    sums = _sums_of_squares(differences(values, _laid_out(means, values), arithmetic), data, chosen, axis)
+    arithmetic = squared.arithmetic(data)
+    sums = _sums_of_squares(differences(values, _laid_out(means, values), arithmetic), data, squared, axis)
     quotient = divided(sums, max(n - float(ddof), 0.0), arithmetic, exact_count=exact)
     return _with_axes(quotient, values.ndim, axis, keepdims), arithmetic, output
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from itertools import pairwise
 from typing import Any
@@ -133,6 +134,53 @@ def test_norms_on_the_cpu() -> None:
         assert fpsim.norm(x, "torch_cpu_norm(code=default)") == np.sqrt(plain), n
         differ += bool(fused != plain)
     assert differ
+
+
+def variance(x: Array, threads: int, ddof: int) -> np.float64:
+    """The variance of a whole tensor: from the mean as `x` has it on, all in float64, by threads."""
+    arguments = "" if x.dtype == np.float32 else ", lanes=4"
+    mean = np.float64(fpsim.sum(x, f"torch_cpu_sum(threads={threads}{arguments})") / x.dtype.type(x.size))
+    squares = (x.reshape(-1).astype(np.float64) - mean) ** 2
+    size = -(-x.size // min(threads, -(-x.size // 32768)))
+    total = np.float64(0)
+    for first in range(0, x.size, size):
+        total = total + np.cumsum(squares[first : first + size])[-1]
+    return total / np.float64(x.size - ddof)
+
+
+@pytest.mark.parametrize(("dtype", "arguments"), [(np.float32, ""), (np.float64, ", lanes=4")])
+def test_variances_on_the_cpu(dtype: Any, arguments: str) -> None:
+    for n in (1, 2, 3, 9, 100, 1001, 32768, 32769, 70_000):
+        for threads in (1, 2, 3):
+            x = (1000 + np.random.default_rng(n).random(n)).astype(dtype)
+            text = f"torch_cpu_sum(threads={threads}{arguments})"
+            for ddof in (0, 1) if n > 1 else (0,):
+                expected = variance(x, threads, ddof)
+                assert fpsim.var(x, text, ddof=ddof) == dtype(expected), (n, threads)
+                assert fpsim.std(x, text, ddof=ddof) == dtype(np.sqrt(expected)), (n, threads)
+    x = np.random.default_rng(0).random((30, 40)).astype(dtype)
+    text = f"torch_cpu_sum(threads=1{arguments})"
+    assert fpsim.var(x.T, text) == fpsim.var(x, text) == fpsim.var(x.reshape(-1), text)
+    assert fpsim.var(x, text, axis=(1, 0), keepdims=True).shape == (1, 1)
+    with pytest.raises(UnknownOrderError, match="several variances at a time"):
+        fpsim.var(x, text, axis=1)
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="PyTorch is not installed")
+def test_variances_of_pytorch_here() -> None:
+    torch = importlib.import_module("torch")
+    known = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            for n in (1, 2, 9, 100, 1001, 32769, 70_000):
+                for dtype, arguments in ((np.float32, ""), (np.float64, ", lanes=4")):
+                    for x in (draw((n,), n, dtype), (1000 + np.random.default_rng(n).random(n)).astype(dtype)):
+                        text, t = f"torch_cpu_sum(threads={threads}{arguments})", torch.from_numpy(x)
+                        assert fpsim.var(x, text) == torch.var(t, correction=0).numpy(), (n, threads)
+                        assert fpsim.std(x, text) == torch.std(t, correction=0).numpy(), (n, threads)
+    finally:
+        torch.set_num_threads(known)
 
 
 # --- what is not known ----------------------------------------------------------------------------------------------

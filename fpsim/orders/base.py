@@ -44,7 +44,7 @@ class Reduction:
     shape, strides : tuple of int
         Those of the array; strides in bytes.
     axes : tuple of int
-        The axes summed over, not negative.
+        The axes summed over, not negative, in ascending order.
     format : Format or None
         The format of the numbers as they lie in memory, where that is known.
     buffered : bool
@@ -141,6 +141,14 @@ class Order(ABC):
 
     def for_mean(self, data: Format | None) -> tuple[Order, Settings]:
         """Return the order and the default settings of the sum of a mean, where they differ from those of a sum."""
+        del data
+        return self, NO_SETTINGS
+
+    def for_deviations(self, data: Format | None) -> tuple[Order, Settings]:
+        """Return the order and the default settings of the sum of squared deviations from a mean, where they differ.
+
+        The deviations, the quotient and its root are computed in the accumulator format of these settings.
+        """
         del data
         return self, NO_SETTINGS
 

@@ -1,7 +1,7 @@
 """The orders of PyTorch's sums and norms on x86-64 CPUs.
 
-Sources: ``aten/src/ATen/native/cpu/SumKernel.cpp``, ``aten/src/ATen/native/TensorIteratorReduce.cpp`` and
-``aten/src/ATen/native/cpu/ReduceOpsKernel.cpp``. Checked bit for bit against PyTorch 2.13 (AMD EPYC, Zen 4), and sums of
+Sources: ``aten/src/ATen/native/cpu/SumKernel.cpp``, ``aten/src/ATen/native/TensorIteratorReduce.cpp``,
+``aten/src/ATen/native/cpu/ReduceOpsKernel.cpp`` and ``aten/src/ATen/native/ReduceOps.cpp`` (variances). Checked bit for bit against PyTorch 2.13 (AMD EPYC, Zen 4), and sums of
 float32 against recorded results of PyTorch 2.11 (Intel Xeon).
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
-from fpsim.errors import StrategyError
+from fpsim.errors import StrategyError, UnknownOrderError
 from fpsim.formats import FLOAT32, FLOAT64, Format
 from fpsim.orders.base import Order, Part, Reduction
 from fpsim.orders.combinators import SERIAL, Cascade, lane_sums
@@ -32,7 +32,8 @@ class TorchCpuSum(NamedRule):
 
     A sum over the rows of a matrix (axis 0) takes four vectors of columns at a time through one cascade each, and the
     columns left over as it takes a row. From 32768 elements on, up to `threads` threads take a run of terms, or of
-    columns, each.
+    columns, each. ``torch.var`` and ``std`` of a whole tensor take the deviations from the mean of that, their squares
+    and what follows in float64.
     """
 
     threads: int = 1
@@ -79,6 +80,10 @@ class TorchCpuSum(NamedRule):
             self.refuse(f"operands in {data}" + ("" if data != FLOAT64 else ": lanes=4 is the rule for those"))
         return self.own
 
+    def for_deviations(self, data: Format | None) -> tuple[Order, Settings]:
+        output = Rounding(FLOAT32) if data == FLOAT32 else None
+        return _Deviations(self.threads), Settings(accumulator=Rounding(FLOAT64), output=output)
+
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
         arithmetic = replace(arithmetic, start="+0")
@@ -98,6 +103,25 @@ class TorchCpuSum(NamedRule):
         body, rest = split_items(items, n - n % self.lanes)
         lanes = lane_sums(builder, body, arithmetic, self.lanes, _ROW)
         return builder.fold((*rest, *lanes), arithmetic)
+
+
+@dataclass(frozen=True, slots=True)
+class _Deviations(Order):
+    """The squared deviations of ``torch.var`` of a whole tensor: serially in float64, by threads as in a sum."""
+
+    threads: int = 1
+    name: ClassVar[str] = "torch_deviations"
+
+    def layout(self, case: Reduction) -> tuple[tuple[int, ...], list[Part]]:
+        if case.outputs > 1:
+            message = "torch_cpu_sum is not known for several variances at a time, which PyTorch updates term by term"
+            raise UnknownOrderError(message)
+        return tuple(sorted(case.axes, key=lambda axis: (-case.strides[axis], axis))), [Part(self)]
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        arithmetic = replace(arithmetic, start="+0")
+        return builder.fold([builder.fold(part, arithmetic) for part in _shared(items, self.threads)], arithmetic)
 
 
 @dataclass(frozen=True, slots=True)
