@@ -7,6 +7,7 @@ recorded by ``benchmarks/gpu/nccl_check.py``.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import os
@@ -71,6 +72,7 @@ def mpi_sizes(ranks: int) -> list[int]:
     return sorted({*_SIZES, *range(2 * ranks - 1, 2 * ranks + 2), 65537})
 
 
+@functools.cache
 def nccl_rows(ranks: int, n: int) -> NDArray[Any]:
     """Return the vectors of a NCCL all-reduce, shape (ranks, n), in float32; other types round them."""
     return np.random.default_rng([ranks, n]).standard_normal((ranks, n), np.float32)
