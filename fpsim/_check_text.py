@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from fpsim._prediction_text import number
 
 if TYPE_CHECKING:
     from fpsim.checking import Check, Comparison
+    from fpsim.devices import Implementation
     from fpsim.devices.timing import Crossover
 
 _WIDTH = 100
-_HEADER = ("operation", "size", "equal bits", "max error, ulp", "predicted", "bound", "time", "moved", "strategy")
+_HEADER = ("operation", "size", "equal bits", "max error, ulp", "predicted", "bound", "time", "with copies", "strategy")
 _TEXT_COLUMNS = (0, 1, len(_HEADER) - 1)
 
 
@@ -22,7 +24,7 @@ def as_text(c: Check) -> str:
     lines = _wrapped(
         f"Real routines beside their predictions: {c.dtype} operands from {', '.join(c.laws)}. Errors are the largest in"
         " ulps of the exact result, of the routine and as predicted; the bound is that of the same output. Times are"
-        " medians; 'moved' includes copies to the GPU and back."
+        " medians; 'with copies' has those to the GPU and back in it."
     )
     rows = {id(one): _cells(one) for one in c.comparisons}
     widths = [max(len(cells[i]) for cells in [_HEADER, *rows.values()]) for i in range(len(_HEADER))]
@@ -31,12 +33,25 @@ def as_text(c: Check) -> str:
         if own:
             lines += ["", str(implementation), _line(_HEADER, widths)]
             lines += [_line(rows[id(one)], widths) for one in own]
-    missing = [one for one in c.implementations if not one.available]
+    missing = unavailable(c.implementations)
     if missing:
-        lines += ["", *(f"{one}" for one in missing)]
+        lines += ["", *missing]
     if c.crossover is not None:
         lines += ["", *crossover_text(c.crossover)]
     return "\n".join([*lines, "", *_wrapped(_conclusion(c)), *_mismatches(c)])
+
+
+def unavailable(implementations: Iterable[Implementation]) -> list[str]:
+    """Return the implementations that cannot run here, those with the same reason together."""
+    reasons: dict[str, list[str]] = {}
+    for one in implementations:
+        if not one.available:
+            reasons.setdefault(one.unavailable, []).append(one.name)
+    lines: list[str] = []
+    for reason, names in reasons.items():
+        text = f"{', '.join(names)}: not available, {reason}"
+        lines += textwrap.wrap(text, _WIDTH, break_on_hyphens=False, break_long_words=False, subsequent_indent="    ")
+    return lines
 
 
 def _wrapped(text: str) -> list[str]:
@@ -63,8 +78,14 @@ def _cells(one: Comparison) -> tuple[str, ...]:
         _number(one.bound),
         "" if times is None else seconds(times.compute),
         "" if times is None or times.with_transfers is None else seconds(times.with_transfers),
-        f"unknown: {one.unknown}" if one.unknown else one.strategy,
+        _strategy(one),
     )
+
+
+def _strategy(one: Comparison) -> str:
+    if one.unknown:
+        return f"unknown: {one.unknown}"
+    return "one rounding" if one.operation == "multiply" else one.strategy
 
 
 def _number(value: float) -> str:

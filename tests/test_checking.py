@@ -203,15 +203,80 @@ def test_errors_of_every_operation_are_those_of_float64_arithmetic() -> None:
             np.testing.assert_allclose(errors[known], expected[known], atol=1e-6)
 
 
-def test_bounds_hold_in_ulps() -> None:
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_bounds_hold_in_ulps(dtype: str) -> None:
     rng = np.random.default_rng(4)
+    width = 3 if dtype == "float16" else 20
     for name, one in OPERATIONS.items():
         if one.bound is None:
             continue
         size = {1: (200,), 2: (70, 11), 3: (4, 300, 5)}[one.dimensions]
-        for law in ("normal", "uniform(0, 1)", "wide(-20, 20)"):
-            operands = one.draw(size, law, rng=rng)
-            for text in ("serial", "pairwise", "lanes(4)"):
-                chosen = fpsim.strategy(text)
-                result = one.emulate(operands, chosen)
-                assert (one.errors(operands, result) <= one.bound(operands, chosen)).all(), (name, law, text)
+        for law in ("normal", "uniform(0, 1)", f"wide(-{width}, {width})"):
+            operands = one.draw(size, law, rng=rng, dtype=dtype)
+            for order in ("serial", "pairwise", "chunks(16)", "lanes(4)"):
+                if name == "cumsum" and order.startswith("lanes"):
+                    continue
+                accumulators = ("", "+acc(float32, up)", "+acc(bfloat16)+output(float16)", "+output(float16)")
+                for settings in (
+                    accumulators if dtype != "float64" else ("+acc(float64)", "+acc(float64)+output(float32)")
+                ):
+                    chosen = fpsim.strategy(order + settings)
+                    errors = one.errors(operands, one.emulate(operands, chosen))
+                    known = np.isfinite(errors)
+                    assert known.any() or settings
+                    bound = np.asarray(one.bound(operands, chosen))
+                    assert (errors[known] <= bound[known]).all(), (name, law, chosen)
+                    assert settings or np.isfinite(bound[known]).all()
+
+
+def test_bounds_of_norms_and_cumulative_sums_are_not_loose() -> None:
+    norm, cumsum = OPERATIONS["norm"], OPERATIONS["cumsum"]
+    x = np.full(1000, 0.1, np.float32)
+    for one, least in ((norm, 0.02), (cumsum, 0.02)):
+        for text in ("serial", "chunks(50)"):
+            chosen = fpsim.strategy(text)
+            assert one.bound is not None
+            bound = np.nanmax(one.bound((x,), chosen))
+            assert least * bound < np.nanmax(one.errors((x,), one.emulate((x,), chosen))) <= bound
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_products_of_all_terms_stay_in_range(dtype: str) -> None:
+    least, most = np.finfo(dtype).smallest_normal, np.finfo(dtype).max
+    for n in (1, 7, 100, 4097, 100_000):
+        for seed in range(5):
+            (x,) = OPERATIONS["prod"].draw((n,), "normal", rng=np.random.default_rng(seed), dtype=dtype)
+            running = np.abs(np.cumprod(x))
+            assert ((running >= least) & (running <= most)).all()
+            assert n == 1 or np.unique(np.abs(x)).size > 3
+
+
+def test_types_of_operands_and_no_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    # What a routine makes of sums beyond float16 is compared like any other result; a warning would be an error here.
+    for dtype in ("float16", "float32", "float64"):
+        result = fpsim.check(implementations="numpy", sizes=[3000, "20x300", "3x40x5"], dtype=dtype, times=False,
+                             laws=["uniform(0, 1)", "constant(60000)"])  # fmt: skip
+        assert {one.operation for one in result.comparisons} >= set(OPERATIONS) - {"all_reduce"}
+        assert not [one for one in result.comparisons if one.status == "different"]
+        str(result)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("known")
+def test_text_of_products_and_of_what_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = str(fpsim.check(operations="multiply", sizes=["20x30"], times=False)).splitlines()
+    assert all(line.endswith("one rounding") for line in lines if line.startswith("  multiply"))
+    assert sum("with copies" in line for line in lines) >= 2
+    absent = [Implementation(f"absent.{i}", "Nothing", unavailable="it is not installed") for i in range(20)]
+    other = Implementation("other", "Nothing", unavailable="it is broken")
+    monkeypatch.setattr(devices, "_all", lambda: (*absent[:10], HONEST, other, *absent[10:]))
+    for command in (["check", "--ops", "sum", "--sizes", "5", "--no-times"], ["check", "--list"]):
+        assert main(command) == 0
+        lines = capsys.readouterr().out.splitlines()
+        first = next(i for i, line in enumerate(lines) if line.startswith("absent"))
+        text = " ".join(line.strip() for line in lines[first:])
+        names = ", ".join(one.name for one in absent)
+        assert text.startswith(f"{names}: not available, it is not installed other: not available, it is broken")
+        assert max(len(line) for line in lines[first:]) <= 100

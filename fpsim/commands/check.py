@@ -75,6 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _list(names: Any, as_json: bool) -> int:
+    from fpsim._check_text import unavailable
     from fpsim.devices import implementations
 
     known = implementations(names)
@@ -82,7 +83,8 @@ def _list(names: Any, as_json: bool) -> int:
         print(json.dumps([one.to_dict() for one in known], indent=2))
     else:
         for one in known:
-            print(one)
             if one.available:
-                print(f"    {', '.join(one.routines)}")
+                print(f"{one}\n    {', '.join(one.routines)}")
+        for line in unavailable(known):
+            print(line)
     return 0

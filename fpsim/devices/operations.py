@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fpsim import bounds, emulation, exact
 from fpsim._execution import storage
+from fpsim.emulation import _unrounded
 from fpsim.errors import InputError, UnknownOrderError
 from fpsim.formats import FLOAT32, Format, as_format, round_to
 from fpsim.laws import Law, law as as_law
@@ -19,6 +20,8 @@ from fpsim.strategies import Strategy, strategy as as_strategy
 
 Array = NDArray[Any]
 _SAMPLED = 16  # prefixes of a cumulative sum whose exact value is worked out
+_SPREAD = 4.0  # of the logarithm of a product of all terms
+_SLACK = 1.0 + 2.0**-40  # for bounds that are worked out in float64
 _BITS = 2400  # of a variance: twice float32's exponent range, and 2000 for float64's as far as its data use it
 
 
@@ -38,7 +41,8 @@ class Operation:
         The result under a strategy: ``emulate(operands, strategy)``.
     errors : callable
         ``errors(operands, result)``: abs(error) of each output in ulps of the exact value, NaN where that is not
-        finite. Of a cumulative sum only some are worked out, the others are NaN.
+        finite. Of a cumulative sum only some are worked out, of float64 products of single numbers none: the others
+        are NaN.
     bound : callable or None
         ``bound(operands, strategy)``: the worst-case bound of each output's error in the same ulps.
     """
@@ -58,7 +62,7 @@ class Operation:
     def draw(
         self, size: tuple[int, ...], law: str | Law, /, *, rng: np.random.Generator, dtype: Any = "float32"
     ) -> tuple[Array, ...]:
-        """Draw operands of a size; for a product of all terms the law is one whose product stays in range.
+        """Draw operands of a size; a product of all terms has a law of its own, with which it stays in range.
 
         Raises
         ------
@@ -68,7 +72,11 @@ class Operation:
         if len(size) != self.dimensions:
             message = f"{self.name} has sizes {self.size}, not {'x'.join(map(str, size))}"
             raise InputError(message)
-        chosen = as_law("wide(-1, 1)" if self.name == "prod" else law)
+        chosen = as_law(law)
+        if self.name == "prod":
+            # The logarithm of a running product then spreads over at most some 2.3 binades; float16 has 14 each way.
+            width = min(1.0, _SPREAD / math.sqrt(max(math.prod(size), 1)))
+            chosen = Law("wide", (-width, width))
         return tuple(chosen.draw(shape, rng=rng, dtype=dtype) for shape in self.shapes(*size))
 
 
@@ -139,12 +147,18 @@ def _product(x: Array) -> Any:
 def _cumulative(operands: tuple[Array, ...], result: Array) -> Array:
     (x,) = operands
     out = np.full(x.shape, np.nan)
-    for last in np.unique(np.linspace(0, x.size - 1, _SAMPLED).astype(np.int64)) if x.size else ():
+    for last in _some_places(x):
         out[last] = abs(float(exact.sum(x[: last + 1]).ulp_error(result[last])))
     return out
 
 
+def _some_places(x: Array) -> NDArray[np.int64]:
+    return np.unique(np.linspace(0, x.size - 1, min(_SAMPLED, x.size)).astype(np.int64))
+
+
 def _multiplied(operands: tuple[Array, ...], result: Array) -> Array:
+    if as_format(operands[0].dtype).precision > 24:
+        return np.full(result.shape, np.nan)
     products = _products(operands)
     with np.errstate(invalid="ignore"):
         errors = np.abs(result.astype(np.float64) - products) / _units(products, as_format(result.dtype))
@@ -199,6 +213,36 @@ def _mean_bound(operands: tuple[Array, ...], strategy: Strategy) -> Array:
     value = abs(float(exact.sum(x)))
     error = (total + 1.5 * form.eps * (value + total)) / max(x.size, 1)
     return np.asarray(error / _units(value / max(x.size, 1), form))
+
+
+def _norm_bound(operands: tuple[Array, ...], strategy: Strategy) -> Array:
+    """Bound the error of the root by that of the sum of squares, and by two more roundings in whatever direction."""
+    (x,) = operands
+    data = as_format(x.dtype)
+    value = float(exact.dot(x, x).round("float64"))
+    total = float(bounds.bound("dot", _unrounded(strategy, data), x, x, value=value)) + value * (_SLACK - 1.0)
+    root = math.sqrt(value)
+    error = max(root - math.sqrt(max(value - total, 0.0)), math.sqrt(value + total) - root)
+    arithmetic = strategy.arithmetic(data)
+    for form in (arithmetic.accumulator.format, arithmetic.result_format):
+        least = form.smallest_normal if arithmetic.ftz else form.smallest_subnormal
+        error += form.eps * (root + error) + least
+    return np.asarray(error * _SLACK / _units(root, arithmetic.result_format))
+
+
+def _cumulative_bounds(operands: tuple[Array, ...], strategy: Strategy) -> Array:
+    """Bound the errors of the sampled prefixes: in none does a term pass more additions than in the whole sum."""
+    (x,) = operands
+    given = bounds.operands("sum", strategy, x)
+    ((worst, _),) = bounds.worst_cases("sum", strategy, given)
+    out = np.full(x.shape, np.nan)
+    for last in _some_places(x):
+        value = float(exact.sum(x[: last + 1]).round("float64"))
+        magnitude = float(exact.sum(np.abs(x[: last + 1])).round("float64"))
+        changed = float(given.conversion)
+        error = float(worst.bound(magnitude * _SLACK + changed, value=abs(value) * _SLACK + changed)) + changed
+        out[last] = error / _units(value, _result_format(operands, strategy))
+    return out
 
 
 def _result_format(operands: tuple[Array, ...], strategy: Strategy) -> Format:
@@ -258,8 +302,8 @@ OPERATIONS: dict[str, Operation] = {
         _one_output("var", _variance),
         _one_output("std", _deviation),
         _one_output("prod", _product),
-        _one_output("norm", _norm),
-        Operation("cumsum", _ONE, _vector, _plainly("cumsum"), _cumulative),
+        _one_output("norm", _norm, _norm_bound),
+        Operation("cumsum", _ONE, _vector, _plainly("cumsum"), _cumulative, _cumulative_bounds),
         Operation(
             "dot", _ONE, lambda n: ((n,), (n,)), _plainly("dot"), _from_exact(exact.dot), _bounded("dot", exact.dot)
         ),
