@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from fpsim import bounds as bounds, exact as exact, formats as formats
+    from fpsim import bounds as bounds, exact as exact, formats as formats, testing as testing
     from fpsim.checking import Check as Check, check as check
     from fpsim.emulation import (
         cumsum as cumsum,
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from fpsim.explanation import Explanation as Explanation, explain as explain
     from fpsim.formats import Format as Format, round_to as round_to
     from fpsim.laws import Law as Law, law as law
+    from fpsim.measuring_precision import Precision as Precision, precision as precision
     from fpsim.prediction import Prediction as Prediction, predict as predict
     from fpsim.revealing import Revealed as Revealed, reveal as reveal
     from fpsim.strategies import Strategy as Strategy, strategy as strategy
+    from fpsim.tolerances import Tolerance as Tolerance, tolerance as tolerance
 
 # Public name -> module that defines it. Nothing below is imported before its first use, so that `import fpsim` costs
 # milliseconds and pulls in neither numba nor numpy.
@@ -66,10 +68,14 @@ _HOME = {
     "law": "laws",
     "Revealed": "revealing",
     "reveal": "revealing",
+    "Tolerance": "tolerances",
+    "tolerance": "tolerances",
+    "Precision": "measuring_precision",
+    "precision": "measuring_precision",
     "Prediction": "prediction",
     "predict": "prediction",
 }
-_MODULES = frozenset({"bounds", "exact", "formats"})
+_MODULES = frozenset({"bounds", "exact", "formats", "testing"})
 
 __all__ = ["__version__", *sorted(_HOME), *sorted(_MODULES)]
 

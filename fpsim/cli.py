@@ -24,7 +24,9 @@ DEFECT = 70
 COMMANDS = {
     "demo": "answer two classic questions from data inside the package",
     "predict": "predict the error of strategies on given data or a data law",
+    "tolerance": "work out the tolerance that a comparison needs",
     "check": "compare real routines with their predictions, to the bit",
+    "precision": "say which precision a product really uses, and how to get full precision",
     "reveal": "find the order and arithmetic of a function, and prove it by replay",
     "profiles": "list, show or verify what is on record of devices",
     "explain": "explain why two results of one operation differ",

@@ -1,0 +1,43 @@
+"""How a `Tolerance` is written."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from fpsim.tolerances import Tolerance
+
+_WIDTH = 100
+
+
+def as_text(t: Tolerance) -> str:
+    """Return the numbers to paste, what they rest on, and what default tolerances would do."""
+    worst, soft, sigma = (float(np.max(np.asarray(x))) for x in (t.worst_case, t.probabilistic, t.sigma))
+    proved = "proved for these data" if t.proved else "the largest of the pilot data, not proved"
+    lines = [
+        f"Tolerance of {t.op}, {t.dtype}, between {' and '.join(t.sides)}; {t.outputs} outputs in an assertion.",
+        f"rtol={t.rtol:.3g}, atol={t.atol:.3g}    at a confidence of 1 - {1 - t.confidence:.0e} for all outputs together",
+        f"worst case {worst:.3g} ({proved}); probabilistic {soft:.3g}; standard deviation {sigma:.3g}",
+    ]
+    if t.collapse > 1.5:
+        lines.append(
+            f"One pair of numbers for all outputs is up to {t.collapse:.3g} times looser than their own tolerances."
+        )
+    lines += [f"Note: {flag}." for flag in t.flags]
+    caught = [
+        f"{name} ({size:.3g} times the tolerance: {'caught' if size > 1 else 'not caught'})"
+        for name, size in t.power().items()
+    ]
+    lines.append(f"Bugs: {'; '.join(caught)}.")
+    lines.append("Default tolerances on the same data:")
+    for name, (passes, size) in t.defaults().items():
+        verdict = "passes a correct result" if passes else "FAILS on a correct result"
+        lines.append(f"  {name:32} {verdict}; passes errors up to {size:.3g} times this tolerance")
+    return "\n".join(
+        line
+        for text in lines
+        for line in textwrap.wrap(text, _WIDTH, subsequent_indent="  ", drop_whitespace=False, break_on_hyphens=False)
+    )

@@ -1,0 +1,221 @@
+"""A program run with an account of what its roundings may have cost: a hard bound and a variance for every output.
+
+The error of a summation tree is exactly the sum of the local errors of its nodes (Higham, *Accuracy and Stability*, 4.2).
+A node whose operands are multiples of its result's ulp is exact. Any other is off by at most half an ulp, and by no more
+than its smaller operand; where the j bits that it drops are equidistributed, the variance of its error is
+ulp**2 / 12 * (1 + 2 / 4**j).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fpsim.kernels._jit import inlined, kernel
+from fpsim.kernels.general import ACCUMULATOR, FMA, HAS_OUTPUT, OUTPUT, PRODUCT, added, fused, multiplied, rounded
+from fpsim.kernels.sequencer import (
+    ADD,
+    ARITHMETIC,
+    BASE,
+    DST,
+    N_INNER,
+    N_OUTER,
+    OP,
+    RUN,
+    S_INNER,
+    S_OUTER,
+    START,
+    START_FIRST,
+    START_NEGATIVE_ZERO,
+    START_ZERO,
+    restart,
+    sequence,
+)
+
+_FAR = 4000  # the exponent of the grid of zero: zero is a multiple of everything
+_TO_NEAREST = 2  # rounding modes below this one are to nearest, with errors of at most half an ulp
+
+
+@inlined
+def grid_of(x: float) -> int:
+    """Return the exponent of the largest power of two that divides x."""
+    if x == 0.0 or x - x != 0.0:
+        return _FAR
+    mantissa, exponent = math.frexp(x)
+    whole = np.int64(abs(mantissa) * 9007199254740992.0)  # 2**53
+    low = whole & -whole
+    zeros = 0
+    while low > 1:
+        low >>= 1
+        zeros += 1
+    return exponent - 53 + zeros
+
+
+@inlined
+def ulp_exponent(x: float, precision: int, emin: int) -> int:
+    """Return the exponent of the ulp of x in a format."""
+    if x == 0.0:
+        return emin - precision + 1
+    return max(math.frexp(x)[1] - 1, emin) - precision + 1
+
+
+@inlined
+def smaller(a: float, x: float, grid: int, table: Any, f: int) -> float:
+    """Return what the error of a + x cannot pass, a being in the format: abs(x), or a smaller abs(a) if x is too."""
+    if abs(a) < abs(x) and ulp_exponent(x, int(table[f]), int(table[f + 1])) <= grid:
+        return abs(a)
+    return abs(x)
+
+
+@kernel
+def note(
+    total: float,
+    grid: int,
+    odd: float,
+    small: float,
+    table: Any,
+    f: int,
+    m: int,
+    j: int,
+    hard: Any,
+    variance: Any,
+    largest: Any,
+) -> tuple[int, float]:
+    """Account for one rounding to `total` of a number on a grid, whose last bit is 1 with probability `odd`.
+
+    Returns the same of the result. A tie goes to even, so that after one dropped bit the last bit is 0 more often.
+    """
+    if total - total != 0.0:  # an overflow, or a number that was not finite before
+        hard[m, j] += math.inf
+        variance[m, j] += math.inf
+        return grid, odd
+    ulp = ulp_exponent(total, int(table[f]), int(table[f + 1]))
+    if ulp <= grid:
+        return grid, odd
+    size = math.ldexp(1.0, ulp)
+    lost = ulp - grid
+    if int(table[f + 5]) >= _TO_NEAREST:
+        hard[m, j] += size
+        variance[m, j] += size * size / 12.0
+        return ulp, 0.5
+    if lost == 1:
+        spread = 0.25 * odd
+        odd = 0.5 * (1.0 - odd)
+    else:
+        ties = math.ldexp(1.0, -lost) if lost < 500 else 0.0
+        spread = (1.0 + 2.0 * ties * ties) / 12.0
+        odd = 0.5 * (1.0 - ties)
+    spread = min(spread * size * size, small * small)
+    hard[m, j] += min(0.5 * size, small)
+    variance[m, j] += spread
+    largest[m, j] = max(largest[m, j], spread)
+    return ulp, odd
+
+
+@inlined
+def last_bit(one: int, odd: float, other: int, other_odd: float) -> tuple[int, float]:
+    """Return the grid of a sum, and the probability that its last bit is 1."""
+    if one < other:
+        return one, odd
+    if other < one:
+        return other, other_odd
+    return one, odd + other_odd - 2.0 * odd * other_odd
+
+
+@kernel
+def _leaves(
+    code: Any,
+    at: int,
+    table: Any,
+    left: Any,
+    right: Any,
+    has_left: bool,
+    m: int,
+    s: Any,
+    q: Any,
+    p: Any,
+    hard: Any,
+    variance: Any,
+    largest: Any,
+) -> None:
+    r = code[at, DST]
+    columns = right.shape[1]
+    if code[at, START] == START_ZERO or code[at, START] == START_NEGATIVE_ZERO:
+        for j in range(columns):
+            s[r, j] = 0.0
+            q[r, j] = _FAR
+            p[r, j] = 0.0
+    first = code[at, START] == START_FIRST
+    fma = table[FMA] != 0.0 and has_left
+    for o in range(code[at, N_OUTER]):
+        for i in range(code[at, N_INNER]):
+            k = code[at, BASE] + o * code[at, S_OUTER] + i * code[at, S_INNER]
+            for j in range(columns):
+                x = right[k, j]
+                grid, odd = grid_of(x), 0.5
+                if has_left:
+                    grid = min(grid + grid_of(left[k]), _FAR)
+                if has_left and (first or not fma):
+                    exact = left[k] * x
+                    x = multiplied(left[k], x, table, PRODUCT)
+                    grid, odd = note(x, grid, odd, abs(exact), table, PRODUCT, m, j, hard, variance, largest)
+                if first:
+                    total = rounded(x, table, ACCUMULATOR)
+                    small = abs(x)
+                elif has_left and fma:
+                    total = fused(left[k], x, s[r, j], table, ACCUMULATOR)
+                    small = smaller(s[r, j], left[k] * x, grid, table, ACCUMULATOR)
+                    grid, odd = last_bit(q[r, j], p[r, j], grid, odd)
+                else:
+                    total = added(s[r, j], x, table, ACCUMULATOR)
+                    small = smaller(s[r, j], x, grid, table, ACCUMULATOR)
+                    grid, odd = last_bit(q[r, j], p[r, j], grid, odd)
+                q[r, j], p[r, j] = note(total, grid, odd, small, table, ACCUMULATOR, m, j, hard, variance, largest)
+                s[r, j] = total
+            first = False
+
+
+@kernel
+def account(
+    nodes: Any, segments: Any, closing: Any, tables: Any, left: Any, right: Any, has_left: bool, s: Any, q: Any,
+    p: Any, hard: Any, variance: Any, largest: Any, stack: Any, code: Any,
+) -> None:  # fmt: skip
+    """Run a program without compensation and add up, for every output, the bound and the variance of its roundings.
+
+    Parameters
+    ----------
+    nodes, segments, closing, tables, left, right, has_left, stack, code
+        As `fpsim.kernels.general.general` takes them.
+    s, q, p : float64, int64 and float64 arrays of shape (registers, columns)
+        Room for the partial sums, the exponents of their grids, and the probabilities that they are odd there.
+    hard, variance, largest : float64 arrays of shape (m, columns), zeros
+        Take the bound, the variance, and the largest part of it that comes from one rounding.
+    """
+    for m in range(left.shape[0]):
+        restart(nodes, stack)
+        while stack[0, 0] > 0:
+            count = sequence(nodes, segments, closing, False, False, stack, code)
+            for at in range(count):
+                table = tables[code[at, ARITHMETIC]]
+                r = code[at, DST]
+                if code[at, OP] == RUN:
+                    _leaves(code, at, table, left[m], right, has_left, m, s, q, p, hard, variance, largest)
+                elif code[at, OP] == ADD:
+                    for j in range(s.shape[1]):
+                        total = added(s[r, j], s[r + 1, j], table, ACCUMULATOR)
+                        small = smaller(s[r, j], s[r + 1, j], q[r + 1, j], table, ACCUMULATOR)
+                        grid, odd = last_bit(q[r, j], p[r, j], q[r + 1, j], p[r + 1, j])
+                        q[r, j], p[r, j] = note(
+                            total, grid, odd, small, table, ACCUMULATOR, m, j, hard, variance, largest
+                        )
+                        s[r, j] = total
+                elif table[HAS_OUTPUT] != 0.0:
+                    for j in range(s.shape[1]):
+                        total = rounded(s[r, j], table, OUTPUT)
+                        small = abs(s[r, j])
+                        q[r, j], p[r, j] = note(
+                            total, q[r, j], p[r, j], small, table, OUTPUT, m, j, hard, variance, largest
+                        )
+                        s[r, j] = total
