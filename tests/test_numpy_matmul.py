@@ -85,13 +85,13 @@ def check_matrix_vector_products(threads: int, data: str) -> None:
         (16_384, 5), (16_385, 5), (17, 4101), (4103, 60), (1000, 461), (303, 4500), (2, 230_403), (4, 115_200),
         (5, 92_161),
     ]:  # fmt: skip
-        a = rng.standard_normal((rows, columns), data)
+        a = rng.standard_normal((rows, columns), np.dtype(data))
         for matrix in (a, a.T):
-            x, y = (rng.standard_normal(size, data) for size in matrix.shape)
+            x, y = (rng.standard_normal(size, np.dtype(data)) for size in matrix.shape)
             assert agree(matrix, y, threads), (matrix.shape, matrix.strides)
             assert agree(x, matrix, threads), (matrix.shape, matrix.strides)
     for n in (2, 31, 100, 2001, 10_000, 10_001, 20_071):
-        x, y = rng.standard_normal(n, data), rng.standard_normal(n, data)
+        x, y = rng.standard_normal(n, np.dtype(data)), rng.standard_normal(n, np.dtype(data))
         assert agree(x, y, threads), n
 
 
@@ -119,7 +119,7 @@ def check_large_products(threads: int, data: str) -> None:
     for m, k, n in [
         (20, 64, 400), (13, 400, 800), (777, 300, 401), (25, 700, 777), (300, 700, 500), (9, 330, 1300), (5, 25_000, 9),
     ]:  # fmt: skip
-        a, b = rng.standard_normal((m, k), data), rng.standard_normal((k, n), data)
+        a, b = rng.standard_normal((m, k), np.dtype(data)), rng.standard_normal((k, n), np.dtype(data))
         assert agree(a, b, threads), (m, k, n)
         assert agree(a, a.T, threads), (m, k)
 
@@ -175,8 +175,10 @@ def test_what_is_not_known_is_refused() -> None:
     with pytest.raises(UnknownOrderError, match="processor=zen4"):
         fpsim.matmul(b, b.T.copy(), 'numpy_matmul(version="0.3.34")')
     with pytest.raises(UnknownOrderError, match="beyond its stack"):
-        fpsim.matmul(*(x.astype(float) for x in (b[:, :400], b[:, :400].T)),
-                     'numpy_matmul(core=haswell, version="0.3.34", processor=zen4, data=float64)')  # fmt: skip
+        wide = b[:, :400].astype(float)
+        fpsim.matmul(
+            wide, wide.T.copy("K"), 'numpy_matmul(core=haswell, version="0.3.34", processor=zen4, data=float64)'
+        )
     with pytest.raises(StrategyError, match="processor=zen3"):
         fpsim.strategy("numpy_matmul(processor=zen3)")
     with pytest.raises(UnknownOrderError, match="in place"):
