@@ -187,6 +187,41 @@ def short_orders(n: int, /, *, op: str = "matmul") -> list[tuple[str, int]]:
     return [(text, rank) for text, rank in orders(n, op=op) if rank <= 6 and "tail" not in text]
 
 
+#: (products of a fused add, its fraction bits) by operand format: Hopper and Blackwell, Ampere and Ada, then Volta; see
+#: `fpsim.orders.tensor_core.UNITS`. The others are what an H200 does with rows that are not aligned.
+_UNITS = {
+    "tf32": ((8, 25), (4, 24), (4, 25)),
+    "float16": ((16, 25), (8, 24), (8, 25), (4, 23)),
+    "bfloat16": ((16, 25), (8, 24), (8, 25)),
+}  # fmt: skip
+
+
+def fused_orders(n: int, operands: str, /) -> Iterator[tuple[str, str, int]]:
+    """Yield (order, settings, rank) of chains of fused adds as matrix units make them, and chunks of those."""
+    for number, (terms, bits) in enumerate(_UNITS.get(operands, ())):
+        settings, rank = f"+align({bits})", 16 + number
+        for chain in _chains(n, terms):
+            yield chain, settings, rank + ("rest" in chain)
+        for size in _unit_chunks(n):
+            for chain in _chains(size, terms):
+                yield f"chunks({size}, {chain})", settings, rank + 4 + ("rest" in chain) + 2 * _odd(size)
+
+
+def _chains(n: int, terms: int) -> Iterator[str]:
+    yield f"fused({terms})"
+    if n % terms and n > terms:
+        yield f"fused({terms}, rest=first)"
+        yield from (f"fused({terms}, rest=first, tile={tile})" for tile in (32, 64) if n > tile)
+
+
+def _unit_chunks(n: int) -> list[int]:
+    """Return sizes that products on matrix units are cut to: tiles, and parts of n of whole tiles."""
+    parts = {-(-n // parts) for parts in range(2, 33)}
+    whole = {-(-part // multiple) * multiple for part in parts for multiple in (4, 8, 16, 32, 64, 128)}
+    tiles = {m * 2**i for m in (1, 3, 5, 7, 11) for i in range(2, 11)}
+    return sorted((size for size in whole | tiles if 4 <= size < n), key=lambda size: (_odd(size), size))
+
+
 def plain_settings(data: Format, result: Format, op: str, /) -> list[tuple[str, int, bool]]:
     """Return (settings, rank, reduced) of the usual arithmetic for operands `data` and results `result`."""
     product = op != "sum"

@@ -18,7 +18,7 @@ from fpsim._candidates import Candidate
 from fpsim._observed_operation import Operation, Sample
 from fpsim._plausibility import pattern
 from fpsim.errors import InputError, UnknownOrderError
-from fpsim.formats import FLOAT32, FLOAT64, Format, round_to
+from fpsim.formats import FLOAT32, FLOAT64, Format, RoundingMode, round_to
 from fpsim.orders.base import Reduction
 from fpsim.strategies import Strategy, strategy
 
@@ -272,6 +272,7 @@ def _tasks(
             wide = Candidate(order, f"+acc(float64)+output({result})", rank + 15)
             inner = of(Candidate(order, "+acc(float64)"))[1]
             yield wide, lambda inner=inner: _as_result(inner(), result, kind)  # type: ignore[misc]
+    yield from _with_fused_adds(operation, sample, sampled, result)
     yield from _with_operands(operation, result, short, again)
     for settings, extra, reduced in _candidates.other_settings(data, result, op):
         if any(_possible(settings, operation, sample, seen, result) for seen in sampled):
@@ -305,6 +306,36 @@ def _with_operands(
         for order, rank in short:
             candidate = Candidate(order, f"+operands({told}){output}", rank + 20, True)
             yield candidate, partial(_evaluate, rounded, same, order, output)
+
+
+def _with_fused_adds(
+    operation: Operation, sample: Sample, sampled: list[NDArray[Any]], result: Format
+) -> Iterator[_Task]:
+    """Yield the fused adds of matrix units, for formats of operands that the results are near to."""
+    data = operation.data
+    if operation.op == "sum" or FLOAT64 in (data, result):
+        return
+    given: tuple[tuple[str, RoundingMode], ...] = ((str(data), "nearest-even"),)
+    output = "" if result == FLOAT32 else f"+output({result})"
+    for name, mode in _candidates.OPERANDS if data == FLOAT32 else given:
+        rounded = operation.rounded(name, mode)
+        if rounded is None and mode != "nearest-even":
+            continue
+        if rounded is not None and not any(_fits(rounded, operation, sample, seen) for seen in sampled):
+            continue
+        told = name if mode == "nearest-even" else f"{name}, {mode.replace('-', '_')}"
+        for order, align, rank in _candidates.fused_orders(operation.n, name):
+            candidate = Candidate(order, f"{align}+operands({told}){output}", rank, data == FLOAT32)
+            yield candidate, partial(_evaluate, operation, sample, order, candidate.settings)
+
+
+def _fits(rounded: Operation, operation: Operation, sample: Sample, seen: NDArray[Any]) -> bool:
+    """Tell whether sampled results are about as near to the exact ones of rounded operands as to those of the given."""
+    with np.errstate(all="ignore"):
+        errors = [np.abs(seen - one.terms(sample.outputs).sum(axis=1)) for one in (rounded, operation)]
+        finite = np.isfinite(errors[0]) & np.isfinite(errors[1])
+        sizes = [float(np.mean(error[finite] ** 2)) for error in errors] if finite.any() else [0.0, 0.0]
+    return sizes[0] <= 1.2 * sizes[1]
 
 
 def _nearly_rounded(operation: Operation, sample: Sample, seen: NDArray[Any], result: Format) -> bool:

@@ -217,7 +217,9 @@ def test_identity_in_tf32_shows_ties_away() -> None:
     """A public report: 1024.5 times a 1 x 1 identity gives 1025 on one card and 1024.5 on another."""
     found = fpsim.explain(f32([1025]), f32([1024.5]), op="matmul", inputs=(f32([1024.5]), f32([[1]])))
     assert found.verdict == "reduced precision"
-    assert texts(found.sides[0]) == {"serial+operands(tf32, nearest_away)"}
+    found_texts = texts(found.sides[0])
+    assert "serial+operands(tf32, nearest_away)" in found_texts
+    assert all(text.endswith("+operands(tf32, nearest_away)") for text in found_texts)
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

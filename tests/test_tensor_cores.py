@@ -558,3 +558,34 @@ def test_reverse_in_blocks(n: int, block: int) -> None:
     inner = [places.index(k) for k in range(n)]  # the terms lie scattered already
     scattered = fpsim.strategy(f"permute([{', '.join(map(str, inner))}], reverse(block={block}))").program(n)
     assert scattered.visits.tolist() == [inner[k] for k in places]
+
+
+# --- explain ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "law", "kind", "text"),
+    [
+        ("16x64x16", "u01", "tf32", "chunks(32, fused(8))+align(25)+operands(tf32)"),
+        ("16x400x16", "wide", "tf32", "chunks(20, fused(8, rest=first))+align(25)+operands(tf32)"),
+        ("33x77x29", "wide", "bf16_f32", "chunks(8, fused(8))+align(25)+operands(bfloat16)"),
+        ("33x77x29", "normal", "f16_f32", "fused(16, rest=first)+align(25)+operands(float16)"),
+    ],
+)
+def test_products_of_tensor_cores_are_explained(shape: str, law: str, kind: str, text: str) -> None:
+    """The recorded product and one in plain float32: the difference is named to the bit."""
+    a, b = H200[f"{shape}/{law}/a"], H200[f"{shape}/{law}/b"]
+    gpu = H200[f"{shape}/{law}/{kind}"]
+    found = fpsim.explain({"cpu": fpsim.matmul(a, b, "serial"), "gpu": gpu}, op="matmul", inputs=(a, b))
+    names = {name for match in found.sides[1].matches for name in (match.strategy, *match.also)}
+    assert text in names
+    for name in names:
+        assert same_bits(fpsim.matmul(a, b, name), gpu)
+    assert found.verdict == "reduced precision"
+
+
+def test_unaligned_product_is_explained() -> None:
+    a, b, gpu = (INSTRUCTIONS[f"product/200x300x100/tf32/{x}"] for x in "abc")
+    found = fpsim.explain(fpsim.matmul(a, b, "serial+fma"), gpu, op="matmul", inputs=(a, b))
+    assert found.sides[1].matches[0].strategy == "fused(8, rest=first, tile=32)+align(25)+operands(tf32)"
+    assert found.verdict == "reduced precision"
