@@ -233,7 +233,10 @@ def settings_of(facts: Facts, box: BlackBox) -> list[str]:
     ends = [f"{flags}{operands}"]
     if facts.operands is not None and facts.operands[0].precision == facts.precision:
         ends.append(flags)  # the accumulator alone may have rounded the lone term
-    return list(dict.fromkeys(f"{base}{end}" for end in ends for base in found))
+    texts = [f"{base}{end}" for end in ends for base in found]
+    if facts.negative_zero is False and box.multiplies:  # accumulators that start from +0
+        texts += [f"{text}+start(0.0)" for text in texts]
+    return list(dict.fromkeys(texts))
 
 
 def fused_settings(facts: Facts, box: BlackBox, outputs: list[str]) -> list[str]:

@@ -80,13 +80,19 @@ class Prober:
             self._known[key] = self._ask(*key)
         return self._known[key]
 
+    def alike(self, place: int) -> NDArray[np.bool]:
+        """Tell which outputs gave the same answers as that one to all that was asked."""
+        if not self._known:
+            return np.ones(self.box.outputs, np.bool)
+        answers = np.array(list(self._known.values())).reshape(-1, self.box.outputs)
+        return np.asarray((answers == answers[:, [place]]).all(axis=0))
+
     def _ask(self, i: int, j: int) -> NDArray[np.int64]:
         n = self.box.n
-        others = np.setdiff1d(np.arange(n), (i, j))
         survivors = np.zeros(self.box.outputs)
-        for first in range(0, max(others.size, 1), self.capacity):
+        for first in range(0, n, self.capacity):
             terms = np.zeros(n)
-            terms[others[first : first + self.capacity]] = self.unit
+            terms[first : first + self.capacity] = self.unit
             terms[i], terms[j] = self.mask, -self.mask
             survivors += self.box.of_terms(terms) / self.unit
         sizes = n - survivors

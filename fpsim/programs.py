@@ -312,6 +312,13 @@ class Program:
         """The leaves in the order in which they are visited, int64 of shape (n,)."""
         return self._relative_depths()[0]
 
+    @cached_property
+    def positions(self) -> NDArray[np.int64]:
+        """When each leaf is visited, int64 of shape (n,): the inverse of `visits`."""
+        out = np.empty(self.n, np.int64)
+        out[self.visits] = np.arange(self.n)
+        return out
+
     @property
     def visits_in_sequence(self) -> bool:
         """Whether the leaves are visited from first to last."""
@@ -499,3 +506,43 @@ class Program:
 
     def __str__(self) -> str:
         return self.text()
+
+
+def smallest_subtree(program: Program, i: int, j: int, /) -> int:
+    """Return how many leaves the smallest subtree has that holds leaves i and j: where a masking probe shows them meet.
+
+    Raises
+    ------
+    InputError
+        i and j are not two different leaves of the program.
+    """
+    if not (0 <= i < program.n and 0 <= j < program.n) or i == j:
+        message = f"i and j must be two different leaves from 0 to {program.n - 1}, not {i} and {j}"
+        raise InputError(message)
+    tree = program.sequential
+    if tree is program:
+        low, high = sorted((i, j))
+    else:
+        places = program.positions
+        low, high = sorted((int(places[i]), int(places[j])))
+    node = len(tree.nodes) - 1
+    while True:
+        first, count, start, arithmetic, size = (int(x) for x in tree.nodes[node])
+        done = 0  # terms of the segments before
+        for base, _, _, many, _, child in tree.segments[first : first + count].tolist():
+            width = 1 if child == LEAF else int(tree.nodes[child, 4])
+            end = base + many * width
+            if high >= end:
+                done += many
+                continue
+            index = (high - base) // width
+            begin = base + index * width
+            if low < begin:
+                terms = program.arithmetics[arithmetic].terms
+                if not terms:
+                    return int(begin + width)
+                # One fused add takes the accumulator, which may be the first term, and `terms` leaves.
+                own = done + index - (STARTS[start] == "first")
+                return int(min(size, begin + terms - own % terms))
+            low, high, node = low - begin, high - begin, child
+            break

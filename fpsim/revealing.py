@@ -16,6 +16,7 @@ from fpsim._black_box import Array, BlackBox
 from fpsim._fused_trees import fused_chains, products_note
 from fpsim._hypotheses import RECENT, Observed, bits, same_bits
 from fpsim._probing import Node, Prober, UnreadableTreeError, pairs_of, tree_of, tree_text
+from fpsim._structure import structures
 from fpsim._value_orders import exact_sum, value_order
 from fpsim.errors import InputError
 from fpsim.formats import FLOAT32, as_format
@@ -26,6 +27,8 @@ SCHEMA: Final = "fpsim.revealed/1"
 REPLAYS: Final = 200
 _FIRST = 9  # observations that candidates are tried on before the proof
 _ALTERNATIVES = 8
+_REGULAR = 8  # terms from which a regular order is looked for
+_KINDS = 4  # outputs with different trees for which it is
 _PROBED = 2048  # terms up to which a tree is probed pair by pair without being asked
 
 # Where most terms cancel, what a wide accumulator or a compensation still loses is seen in the result; where terms are
@@ -290,6 +293,7 @@ class _Work:
         self.progress = progress or (lambda done, total, what: None)  # noqa: ARG005
         self.facts = Facts(FLOAT32)
         self.fused: list[str] = []
+        self.probed: Prober | None = None
         self.mixed: dict[tuple[str, ...], tuple[Node | int, int]] = {}  # probed trees by the strategies tried
         self.notes: list[str] = []
         self.method, self.replayed, self.equal = "none", 0, 0
@@ -384,12 +388,10 @@ class _Work:
             for _, mask in parts:
                 missing &= ~mask
             self.method = "hypothesis"
-        if missing.any():
-            if not self.probe:
-                self.notes.append(f"no known order fits, and a tree of {box.n} terms is probed only with probe=True")
-                return ()
-            texts = self._probed(missing, settings)
-            more = hypotheses.covering(box, iter(texts), seen, positions=missing)
+        for ask in (self._structured, self._probed):
+            if not missing.any():
+                break
+            more = hypotheses.covering(box, iter(ask(missing, settings)), seen, positions=missing)
             for _, mask in more:
                 missing &= ~mask
             parts += more
@@ -405,13 +407,41 @@ class _Work:
             return ()
         return tuple(RevealedPart(chosen, mask) for chosen, mask in parts)
 
+    def _structured(self, missing: NDArray[np.bool], settings: list[str]) -> list[str]:
+        """Return strategy texts of regular orders that a few masking probes fit, for some of these outputs."""
+        box, texts = self.box, []
+        if box.n < _REGULAR or self.facts.align is not None:
+            return []
+        prober = self._prober()
+        if prober is None:
+            return []
+        left = list(np.flatnonzero(missing.reshape(-1)))
+        kinds = ("", "+fma") if box.multiplies else ("",)
+        for _ in range(_KINDS):
+            if not left:
+                break
+            place = int(left[0])
+            found = structures(box.n, lambda i, j, place=place: int(prober.sizes(i, j)[place]), self.rng)  # type: ignore[misc]
+            texts += [f"{order}{kind}{setting}" for order in found for setting in settings for kind in kinds]
+            alike = prober.alike(place)
+            left = [other for other in left if not alike[other]]
+        return texts
+
+    def _prober(self) -> Prober | None:
+        try:
+            self.probed = self.probed or Prober.of(self.box)
+        except UnreadableTreeError as error:
+            self.notes.append(str(error))
+        return self.probed
+
     def _probed(self, missing: NDArray[np.bool], settings: list[str]) -> list[str]:
         """Return strategy texts of the trees that masking probes show for these outputs."""
         box = self.box
-        try:
-            prober = Prober.of(box)
-        except UnreadableTreeError as error:
-            self.notes.append(str(error))
+        if not self.probe:
+            self.notes.append(f"no known order fits, and a tree of {box.n} terms is probed only with probe=True")
+            return []
+        prober = self._prober()
+        if prober is None:
             return []
         texts: list[str] = []
         left = list(np.flatnonzero(missing.reshape(-1)))

@@ -71,12 +71,12 @@ def test_dots(text: str) -> None:
 @pytest.mark.parametrize(
     ("order", "fma"), [("lanes(7, combine=reverse)", ""), ("shuffle(3)", "+fma"), ("rotate(5)", "+fma")]
 )
-def test_orders_that_no_rule_has_are_probed(order: str, fma: str) -> None:
+def test_orders_that_are_not_tried_at_first_are_probed(order: str, fma: str) -> None:
     function = dot_with(order + fma)
     revealed = fpsim.reveal(function, op="dot", n=60, replays=40)
     assert agrees(revealed, function, operands=2, n=60), revealed
     assert revealed.evidence.method == "probing"
-    assert str(revealed.strategy).startswith("tree(")
+    assert str(revealed.strategy).startswith("tree(" if order.startswith("shuffle") else order)
 
 
 def test_numpy_is_recognised_with_few_calls() -> None:

@@ -31,7 +31,7 @@ def verify(profile: Profile, /, *, rng: Any = 0, progress: Progress | None = Non
     MissingExtraError
         The profile's implementation cannot run here.
     """
-    (implementation,) = implementations([profile.implementation])
+    (implementation,) = (one for one in implementations() if one.name == profile.implementation)
     if not implementation.available:
         message = f"profile:{profile.name} is verified with {implementation}"
         raise MissingExtraError(message)

@@ -1,0 +1,68 @@
+"""Reveal sums, dot products and products of the CPU libraries that run here, and write profiles.
+
+Usage: python benchmarks/make_cpu_profiles.py IMPLEMENTATION [--name zen4/numpy-2.4] -o FILE.json
+IMPLEMENTATION is one of `fpsim check --list`, such as numpy or torch.cpu. OPENBLAS_CORETYPE=Haswell chooses OpenBLAS's
+kernels. Every claim is proved by 200 replays; what could not be established is listed in the notes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from fpsim import reveal
+from fpsim.devices import implementations
+from fpsim.profiles.recording import profile_of, save
+
+VECTORS = (4, 7, 8, 16, 31, 33, 64, 100, 128, 256, 400, 511, 1000, 1024, 4096)
+PRODUCTS = (
+    "4x100x4 5x40x3 8x8x8 16x16x16 3x1000x3 16x100x16 33x77x29 17x129x65 48x320x32 32x32x32 64x64x64 64x256x64"
+    " 1x400x400 400x400x1 10x784x128 100x10x100 100x100x100 128x512x16 32x768x64 200x200x200"
+).split()
+_RULES = {"numpy": "numpy_sum", "torch.cpu": "torch_cpu_sum", "jax.cpu": "xla_cpu_sum"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("implementation")
+    parser.add_argument("--name", default="cpu/profile")
+    parser.add_argument("--seconds", type=float, default=1200.0)
+    parser.add_argument("-o", "--output", required=True)
+    options = parser.parse_args()
+
+    (one,) = (one for one in implementations() if one.name == options.implementation)
+    shapes = [tuple(map(int, text.split("x"))) for text in PRODUCTS]
+    tasks: list[tuple[str, tuple[int, ...]]] = [(op, (n,)) for op in ("sum", "dot") for n in VECTORS]
+    tasks += [("matmul", shape) for shape in shapes]
+    tasks += [("matvec", shape) for shape in ((33, 77), (64, 256), (400, 400))]
+    results: list[Any] = []
+    start = time.monotonic()
+    for op, shape in tasks:
+        if time.monotonic() - start > options.seconds:
+            print(f"stopped before {op} {shape}", file=sys.stderr)
+            break
+        rules = [_RULES[one.name]] if op == "sum" and one.name in _RULES else []
+        found = reveal(lambda *x, op=op: one.run(op, *x), op=op, shape=shape, strategies=rules, probe=True)
+        results.append(found)
+        text = str(found.strategy) if found.strategy else f"{len(found.parts)} parts"
+        evidence = found.evidence
+        print(
+            f"{op:7} {'x'.join(map(str, shape)):12} {evidence.calls:6} {evidence.seconds:6.1f} {text[:90]}", flush=True
+        )
+        if not found.found:
+            print("   ", " | ".join(evidence.notes) or evidence.counterexample, flush=True)
+    profile = profile_of(
+        results, name=options.name, device=one.device, implementation=one.name, versions={one.library: one.version},
+        notes=["contiguous operands in C order"],
+    )  # fmt: skip
+    Path(options.output).unlink(missing_ok=True)
+    save(profile, options.output)
+    print(f"{sum(r.found for r in results)} of {len(results)} established")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
