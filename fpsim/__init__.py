@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fpsim.measuring_precision import Precision as Precision, precision as precision
     from fpsim.prediction import Prediction as Prediction, predict as predict
     from fpsim.revealing import Revealed as Revealed, reveal as reveal
+    from fpsim.rules import RevealedRule as RevealedRule, reveal_rule as reveal_rule
     from fpsim.strategies import Strategy as Strategy, strategy as strategy
     from fpsim.tolerances import Tolerance as Tolerance, tolerance as tolerance
 
@@ -68,6 +69,8 @@ _HOME = {
     "law": "laws",
     "Revealed": "revealing",
     "reveal": "revealing",
+    "RevealedRule": "rules",
+    "reveal_rule": "rules",
     "Tolerance": "tolerances",
     "tolerance": "tolerances",
     "Precision": "measuring_precision",

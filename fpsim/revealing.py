@@ -19,7 +19,7 @@ from fpsim._probing import Node, Prober, UnreadableTreeError, pairs_of, tree_of,
 from fpsim._structure import structures
 from fpsim._value_orders import exact_sum, value_order
 from fpsim.errors import InputError
-from fpsim.formats import FLOAT32, as_format
+from fpsim.formats import FLOAT32, Format, as_format
 from fpsim.orders.base import Order
 from fpsim.strategies import Strategy
 
@@ -276,6 +276,11 @@ def _sizes(op: str, n: int | None, shape: tuple[int, ...] | None) -> tuple[int, 
     return (int(n),) if n is not None else tuple(int(size) for size in shape or ())
 
 
+def laws_of(form: Format, /) -> tuple[str, ...]:
+    """Return the laws that operands of a format are drawn from, as `fpsim._black_box.BlackBox.draw` reads them."""
+    return _LAWS if form.emax > 100 else _NARROW_LAWS
+
+
 class _Work:
     """One search: what was observed, tried and noted."""
 
@@ -299,7 +304,7 @@ class _Work:
         self.method, self.replayed, self.equal = "none", 0, 0
         self.tree: str | None = None
         self.counterexample: Counterexample | None = None
-        self.laws = _LAWS if box.form.emax > 100 else _NARROW_LAWS
+        self.laws = laws_of(box.form)
 
     def observe(self, count: int, offset: int = 0) -> list[Observed]:
         """Call the routine with random operands of one law after another."""
