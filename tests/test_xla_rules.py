@@ -125,6 +125,24 @@ def test_first_axis() -> None:
         assert fpsim.sum(x, "xla_cpu_sum", axis=0).tolist() == down(x).tolist(), (rows, columns)
         share = 32768 // columns
         assert fpsim.sum(x, "xla_cpu_sum(threads=2)", axis=0).tolist() == down(x, share).tolist(), (rows, columns)
+        blocks = max(share // 256 * 256, 256)
+        newer = fpsim.sum(x, "xla_cpu_sum(threads=2, runs=blocks)", axis=0)
+        assert newer.tolist() == down(x, blocks).tolist(), (rows, columns)
+    column = draw((50_000, 1), 7)
+    assert fpsim.sum(column, "xla_cpu_sum(threads=2, runs=blocks)", axis=0) == shared(column[:, 0])
+    assert fpsim.sum(column, "xla_cpu_sum(threads=2)", axis=0) == down(column, 32768)
+
+
+def test_threads_of_releases(monkeypatch: pytest.MonkeyPatch) -> None:
+    # JAX 0.11 cuts sums into runs with one thread too; dot products are cut by either release.
+    x = np.ones(100, np.float32)
+    for threads in (1, 4):
+        monkeypatch.setenv("PJRT_NPROC", str(threads))
+        old, new = devices._cpu_strategies("0.10.2"), devices._cpu_strategies("0.11.2")
+        runs = f"xla_cpu_sum(threads={max(threads, 2)}"
+        assert old["sum"](x) == ("xla_cpu_sum" if threads == 1 else f"{runs})")
+        assert old["dot"](x, x) == f"{runs})"
+        assert new["sum"](x) == new["dot"](x, x) == f"{runs}, runs=blocks)"
 
 
 def test_subnormals_are_flushed() -> None:

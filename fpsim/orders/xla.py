@@ -2,7 +2,8 @@
 
 XLA's threads flush subnormals, those of operands too. Short sums follow the passes that rewrite a reduction into windows
 (``tree_reduction_rewriter.cc``), as seen in the compiled module; long ones are given to the library YNNPACK. Found by
-probing, and checked bit for bit against JAX 0.10.2 and 0.11.2 (x86-64 with AVX-512: AMD EPYC, Intel Xeon).
+probing, and checked bit for bit against JAX 0.10.2 and 0.11.2 (x86-64 with AVX-512: AMD EPYC, and all but sums over the
+first axis of 4096 elements and more on an Intel Xeon).
 """
 
 from __future__ import annotations
@@ -35,12 +36,16 @@ class XlaCpuSum(NamedRule):
 
     Windows have 32 terms, centred; their sums go into windows of 32, and so on. YNNPACK has 16 lanes, each a Kahan sum
     over blocks of 64 terms that are added in groups of four; a sum over the first axis of a matrix has one lane, with
-    blocks of 256. Where XLA has several `threads`, more than 32768 elements are cut into such runs.
+    blocks of 256. Where XLA has several `threads`, more than 32768 elements are cut into such runs; JAX 0.11, and the
+    dot product in 0.10 too, do so with one thread. A run over the first axis has as many ``rows`` as fit into 32768
+    elements (JAX 0.10), or as many ``blocks`` of 256 rows, at least one (JAX 0.11, where a single column is a vector).
     """
 
     threads: int = 1
+    runs: str = "rows"
     name: ClassVar[str] = "xla_cpu_sum"
     own: ClassVar[Settings] = _FLUSHING
+    choices: ClassVar[dict[str, tuple[str, ...]]] = {"runs": ("rows", "blocks")}
 
     def layout(self, case: Reduction) -> tuple[tuple[int, ...], list[Part]]:
         # JAX copies what it is given into C order, so strides do not matter.
@@ -48,9 +53,12 @@ class XlaCpuSum(NamedRule):
             self.refuse("sums over several axes or of arrays of more than two dimensions")
         if math.prod(case.shape) < _LIBRARY:
             return case.axes, [Part(_Windows())]
-        if case.n <= 1 or case.axes[-1] == len(case.shape) - 1:
+        newer = self.runs == "blocks"
+        if case.n <= 1 or case.axes[-1] == len(case.shape) - 1 or (newer and case.outputs == 1):
             return case.axes, [Part(_Library(self.threads))]
         share = _SHARE // case.outputs if self.threads > 1 else 0
+        if self.threads > 1 and newer:
+            share = max(share // _ROWS, 1) * _ROWS
         if self.threads > 1 and share < 2:
             self.refuse(f"sums over the first axis of more than {_SHARE // 2} columns, by several threads")
         return case.axes, [Part(_Columns(share))]
