@@ -202,7 +202,9 @@ def test_chain_against_integers(
                 a[i].tolist(), b[:, j].tolist(), terms, bits=bits, emins=emins,
                 result=(form.precision, form.emin, form.emax), mode=mode, first=n % terms if rest == "first" else 0,
             )  # fmt: skip
-            assert same_bits(got[i, j], np.float32(expected)), (i, j, float(got[i, j]), expected)
+            with np.errstate(over="ignore"):  # a result beyond float32 comes as infinity
+                rounded = np.float32(expected)
+            assert same_bits(got[i, j], rounded), (i, j, float(got[i, j]), expected)
 
 
 @pytest.mark.parametrize("text", ["chunks(12, fused(4)+align(24))", "chunks(12, fused(4)+align(24), combine=pairwise)"])
