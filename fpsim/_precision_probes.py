@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -29,23 +30,35 @@ class Operand:
         How it is rounded.
     pieces : int
         1, or the number of numbers of `form` that it is split into.
+    last : str or None
+        How the last piece is rounded, where that is another way than that of the others.
     """
 
     form: Format
     mode: RoundingMode = "nearest-even"
     pieces: int = 1
+    last: RoundingMode | None = None
 
     def rounded(self, x: _Values) -> _Values:
         """Return x as the product has it."""
         total = np.zeros_like(x)
-        for _ in range(self.pieces):
-            total = total + np.asarray(round_to(x - total, self.form, mode=self.mode), np.float64)
+        for mode in self._modes:
+            total = total + np.asarray(round_to(x - total, self.form, mode=mode), np.float64)
         return total
+
+    @property
+    def _modes(self) -> list[RoundingMode]:
+        return [*[self.mode] * (self.pieces - 1), self.last or self.mode]
+
+    @property
+    def rest(self) -> float:
+        """The largest relative size of what the first piece leaves."""
+        return 2.0 ** ((self.mode == "toward-zero") - self.form.precision)
 
     @property
     def error(self) -> float:
         """The largest relative error of a number that is not subnormal."""
-        return 2.0 ** (self.pieces * ((self.mode == "toward-zero") - self.form.precision))
+        return math.prod(2.0 ** ((mode == "toward-zero") - self.form.precision) for mode in self._modes)
 
 
 def operand(box: BlackBox, side: int, result: Format, rng: np.random.Generator) -> Operand | None:
@@ -74,7 +87,9 @@ def _operands(form: Format) -> Iterator[Operand]:
         if narrow.precision < form.precision and narrow != FLOAT16:
             yield from (Operand(narrow, mode) for mode in _MODES)
     if form == FLOAT32:
-        yield from (Operand(narrow, mode, 2) for narrow in (BFLOAT16, TF32) for mode in _MODES)
+        for narrow in (BFLOAT16, TF32):
+            yield from (Operand(narrow, mode, 2) for mode in _MODES)
+            yield Operand(narrow, "toward-zero", 2, "nearest-even")  # as XLA does
 
 
 def lone(box: BlackBox, values: _Values, side: int) -> _Values:

@@ -51,7 +51,8 @@ def _operand(one: Operand, dtype: str) -> str:
     if one.form.precision >= full.precision and one.pieces == 1:
         return ""
     if one.pieces > 1:
-        return f"split into {one.pieces} numbers of {one.form} ({_MODES[one.mode]})"
+        modes = _MODES[one.mode] + (f", the last {_MODES[one.last]}" if one.last else "")
+        return f"split into {one.pieces} numbers of {one.form} ({modes})"
     return f"keep {one.form.precision - 1} of {full.precision - 1} fraction bits ({_MODES[one.mode]})"
 
 

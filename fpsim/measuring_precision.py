@@ -103,7 +103,9 @@ class Precision:
         """Return plain Python objects."""
 
         def of(one: Operand | None) -> dict[str, Any] | None:
-            return None if one is None else {"format": str(one.form), "rounding": one.mode, "pieces": one.pieces}
+            if one is None:
+                return None
+            return {"format": str(one.form), "rounding": one.mode, "pieces": one.pieces, "last": one.last or one.mode}
 
         return {
             "schema": SCHEMA, "op": self.op, "shape": list(self.shape), "dtype": self.dtype, "result": self.result,
@@ -191,7 +193,7 @@ def precision(
     full = _is_full(form, left, right, name, facts)
     return Precision(
         op, box.shape, str(form), str(result), name, left, right, multiplied, _accumulator(facts), facts.rounding,
-        facts.align, facts.ftz, facts.daz, _error(left, right, facts),
+        facts.align, facts.ftz, facts.daz, _error(name, left, right, facts),
         None if full else _switch(name, function, library, form, facts), box.calls,
     )  # fmt: skip
 
@@ -250,7 +252,7 @@ def _is_full(form: Format, left: Operand | None, right: Operand | None, name: st
     return not facts.precision or facts.precision >= min(max(form.precision, 24), 53)
 
 
-def _error(left: Operand | None, right: Operand | None, facts: Facts) -> float:
+def _error(name: str, left: Operand | None, right: Operand | None, facts: Facts) -> float:
     """Return the largest relative error of a product: of its operands, and of one rounding in the accumulator."""
     known = [one for one in (left, right) if one is not None]
     growth = 1.0
@@ -258,7 +260,8 @@ def _error(left: Operand | None, right: Operand | None, facts: Facts) -> float:
         growth *= 1 + (one.error if one.form.precision < 24 else 0.0)
     if 0 < facts.precision <= 64:
         growth *= 1 + 2.0 ** -(facts.precision - (facts.rounding == "toward-zero"))
-    return growth - 1
+    missing = left.rest * right.rest if name.endswith("x3") and left and right else 0.0  # that of the smaller pieces
+    return growth - 1 + missing
 
 
 def _switch(name: str, function: Callable[..., Any], library: str | None, form: Format, facts: Facts) -> str:

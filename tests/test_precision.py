@@ -15,6 +15,7 @@ from fpsim.cli import main
 from fpsim.errors import InputError
 from fpsim.formats import BFLOAT16, TF32, Format, round_to
 from fpsim.measuring_precision import SWITCHES
+from fpsim.split_products import SCHEMES, pieces, split_matmul
 
 _Function = Callable[[NDArray[Any], NDArray[Any]], Any]
 SHAPE = (6, 48, 5)
@@ -106,11 +107,9 @@ def test_operand_rounding(text: str, mode: str, form: str, error: float) -> None
     assert (str(found.left.form), found.left.mode) == (form, mode)
     assert error < found.error < 1.01 * error
     # What is said of the error holds, and is met by some product of that many bits.
-    x = (1 + np.random.default_rng(0).random((1, 4000))).astype(np.float32)
-    got = np.array(
-        [fpsim.dot(x[0, i : i + 1], x[0, i : i + 1], f"{TF32_UNIT}+{text}") for i in range(4000)], np.float64
-    )
-    worst = np.max(np.abs(got / x[0].astype(np.float64) ** 2 - 1))
+    x, y = (1 + np.random.default_rng(0).random((2, 200))).astype(np.float32)
+    got = fpsim.matmul(x[:, None], y[None], f"{TF32_UNIT}+{text}").astype(np.float64)
+    worst = np.max(np.abs(got / np.multiply.outer(x.astype(np.float64), y) - 1))
     assert 0.6 * found.error < worst <= found.error
 
 
@@ -150,6 +149,40 @@ def test_operations(op: str) -> None:
         found = fpsim.precision(functions[op], op=op, n=32)
     assert found.name == "TF32"
     assert (found.right is None) == (op in ("sum", "mean"))
+
+
+@pytest.mark.parametrize("scheme", sorted(SCHEMES))
+def test_schemes(scheme: str) -> None:
+    found = fpsim.precision(lambda a, b: split_matmul(a, b, scheme=scheme), shape=SHAPE)
+    assert found.name == scheme
+    assert found.reduced is scheme.endswith("x3")
+    x, y = (1 + np.random.default_rng(1).random((2, 200))).astype(np.float32)
+    got = split_matmul(x[:, None], y[None], scheme=scheme).astype(np.float64)
+    worst = np.max(np.abs(got / np.multiply.outer(x.astype(np.float64), y) - 1))
+    if found.reduced:
+        assert 0.4 * found.error < worst <= found.error
+    else:
+        assert worst <= 4 * 2.0**-23  # of truncated additions
+
+
+def test_pieces_and_special_values() -> None:
+    x = np.random.default_rng(2).standard_normal((50, 4)).astype(np.float32)
+    for scheme, (form, count, pairs) in SCHEMES.items():
+        parts = pieces(x, scheme=scheme)
+        assert len(parts) == count
+        assert all(np.array_equal(round_to(part, form), part) for part in parts)
+        total = np.sum([part.astype(np.float64) for part in parts], axis=0)
+        assert np.array_equal(total, x) is (count == 3)
+        assert len(pairs) == len(set(pairs)) == int(scheme[5:])
+        a, b = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+        a[0, 1] = np.inf
+        assert split_matmul(a, b, scheme=scheme).tolist() == [[np.inf] * 2, [3.0] * 2]
+    (high, low), (top, rest) = pieces(x.T), pieces(x)
+    small = fpsim.matmul(low, top, "serial") + fpsim.matmul(high, rest, "serial")
+    expected = small + fpsim.matmul(high, top, "serial")
+    assert np.array_equal(split_matmul(x.T, x, "serial"), expected)
+    with pytest.raises(InputError, match="there is no scheme 'bf16x2'"):
+        pieces(x, scheme="bf16x2")
 
 
 def test_numpy() -> None:
