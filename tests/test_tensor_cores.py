@@ -143,6 +143,19 @@ def test_recorded_instructions(kind: str, text: str) -> None:
     assert (chained < 0).sum() == 9
 
 
+@pytest.mark.parametrize("form", ["e4m3fn", "e5m2"])
+@pytest.mark.parametrize("n", [3, 32, 44, 128])
+def test_converted_fp8(form: str, n: int) -> None:
+    """Two float16 instructions on every other pair of terms, then a float32 addition; zeros fill the last 32 terms."""
+    rng = np.random.default_rng(15)
+    a, b = numbers(rng, (3, n), FORMATS[form], "wide"), numbers(rng, (n, 4), FORMATS[form], "wide")
+    places = [k for half in (0, 2) for k in range(32) if k % 4 // 2 * 2 == half]
+    text = f"chunks(32, permute({places}, fused(16)+align(25)))+operands({form})"
+    left, right = np.pad(a, ((0, 0), (0, -n % 32))), np.pad(b, ((0, -n % 32), (0, 0)))
+    got = fpsim.matmul(a, b, f"tensor_core(arch=hopper, type={form}, instruction=mma)")
+    assert same_bits(got, fpsim.matmul(left, right, text))
+
+
 @pytest.mark.parametrize(
     ("terms", "tile", "n"), [(4, 8, 23), (4, 8, 24), (4, 16, 13), (8, 8, 21), (2, 6, 3), (4, 8, 44)]
 )

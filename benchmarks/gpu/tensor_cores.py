@@ -1,10 +1,11 @@
 """Compare tensor-core products on a Hopper GPU with their emulation, to the bit.
 
-    python benchmarks/gpu/tensor_cores.py [--part products] [--part instructions] [--tiles 1000000] [-o DIRECTORY]
+    python benchmarks/gpu/tensor_cores.py [--part products] [--part instructions] [--part precision] [--tiles 1000000] [-o DIRECTORY]
 
 First the products of PyTorch (cuBLAS): for each shape and type, the order is found among the usual ones on a few
 outputs of one data law, and then all outputs of all laws must have the same bits. Then single instructions, `mma` and
 `wgmma`, through inline PTX: chains of two on random tiles, so that the second one has an accumulator that is not zero.
+Last what `fpsim.precision` says of PyTorch's products, by its switches (only with ``--part precision``).
 Writes ``tensor_cores.json``, and the results that differ to ``tensor_cores.npz``; prints a table last.
 """
 
@@ -459,10 +460,36 @@ def compare_instructions(tiles: int, seconds: float, directory: Path, kept: dict
     return out
 
 
+def measure_precisions() -> list[str]:
+    """Return which precision PyTorch's products have, by its switches."""
+    import torch
+
+    def product(kind: Any) -> Any:
+        return lambda a, b: torch.mm(torch.tensor(a).cuda().to(kind), torch.tensor(b).cuda().to(kind)).float().cpu()
+
+    lines = []
+    for chosen in ("highest", "high", "medium"):
+        torch.set_float32_matmul_precision(chosen)
+        lines += [
+            f"{chosen}: {fpsim.precision(product(torch.float32), shape=shape, library='torch')}"
+            for shape in ((256, 256, 256), (64, 32, 2048), (1, 256, 256))
+        ]
+    torch.set_float32_matmul_precision("highest")
+    for narrow in (False, True):
+        torch.backends.cuda.matmul.allow_fp16_accumulation = narrow
+        found = fpsim.precision(product(torch.float16), shape=(256, 256, 256), dtype="float16", library="torch")
+        lines.append(f"allow_fp16_accumulation={narrow}: {found}")
+    torch.backends.cuda.matmul.allow_fp16_accumulation = False
+    lines.append(
+        str(fpsim.precision(product(torch.bfloat16), shape=(256, 256, 256), dtype="bfloat16", library="torch"))
+    )
+    return lines
+
+
 def main() -> None:
-    """Run both parts, write what was found, and print the table."""
+    """Run the parts, write what was found, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--part", action="append", choices=["products", "instructions"])
+    parser.add_argument("--part", action="append", choices=["products", "instructions", "precision"])
     parser.add_argument("--tiles", type=int, default=1_000_000)
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("-o", "--output", type=Path, default=Path(os.environ.get("OUT", ".")))
@@ -488,11 +515,15 @@ def main() -> None:
     if "products" in parts:
         found["products"] = compare_products(share, kept)
         write()
+    if "precision" in parts:
+        found["precision"] = measure_precisions()
+        write()
     show(found)
 
 
 def show(found: dict[str, Any]) -> None:
     """Print the tables."""
+    print(*found.get("precision", []), sep="\n")
     for row in found.get("instructions", []):
         unequal = {law: total - good for law, (total, good, _) in row["laws"].items() if total != good}
         payload = sum(other for _, _, other in row["laws"].values())
