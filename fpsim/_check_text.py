@@ -83,7 +83,7 @@ def _cells(one: Comparison) -> tuple[str, ...]:
 
 
 def _strategy(one: Comparison) -> str:
-    if one.unknown:
+    if one.status == "unknown":
         return f"unknown: {one.unknown}"
     return "one rounding" if one.operation == "multiply" else one.strategy
 
@@ -102,7 +102,7 @@ def seconds(value: float) -> str:
 
 def crossover_text(x: Crossover) -> list[str]:
     """Return the table of an elementwise product on CPU and GPU, and from which size on the GPU is faster."""
-    where = "measured here" if x.measured else "recorded, because no GPU library runs here"
+    where = "measured here" if x.measured else "recorded, because NumPy and a GPU library were not both run here"
     lines = [*_wrapped(f"Elementwise product of two float32 matrices, {x.cpu} against {x.gpu} ({where}):")]
     rows = [("size", "CPU", "GPU", "GPU with copies")]
     for size, *times in zip(x.sizes, x.cpu_seconds, x.gpu_seconds, x.gpu_seconds_with_transfers, strict=True):

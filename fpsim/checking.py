@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +35,7 @@ SIZES: Final[dict[int, tuple[tuple[int, ...], ...]]] = {
 }
 _RANKS: Final = ((2, 1000), (3, 5003))  # of an all-reduce: processes and elements
 _DTYPES = ("float16", "float32", "float64")
+_LARGEST = 2**31  # elements
 
 _Array = NDArray[Any]
 Progress = Callable[[int, int, str], None]
@@ -67,9 +70,10 @@ class Comparison:
     strategy : str
         The predicted strategy; of several, for different laws, the last.
     unknown : str
-        Why no prediction is made; empty where one is.
+        Why no prediction is made, or the routine gives no result, for one law at least; else empty.
     outputs, equal : int
-        Number of outputs over all laws, and of those whose bits are as predicted (any NaN equals any other).
+        Number of outputs over all laws, of those that are predicted where any is, and how many of them have the
+        predicted bits (any NaN equals any other).
     predicted_error, actual_error : float
         Largest error against the exact result, in ulps of it; NaN where none is finite.
     bound : float
@@ -98,10 +102,10 @@ class Comparison:
 
     @property
     def status(self) -> str:
-        """One of "equal", "different" (the rule was wrong) and "unknown" (there is no rule)."""
-        if self.unknown:
-            return "unknown"
-        return "equal" if self.equal == self.outputs else "different"
+        """One of "equal", "different" (the rule was wrong) and "unknown" (there is no rule, for one law at least)."""
+        if self.mismatch is not None:
+            return "different"
+        return "unknown" if self.unknown else "equal"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain Python objects; a number that is not finite is the text "inf" or "nan"."""
@@ -234,10 +238,12 @@ def check(
     if str(form) not in _DTYPES:
         message = f"check runs float16, float32 and float64, not {form}"
         raise InputError(message)
-    chosen_laws = tuple(str(as_law(one)) for one in _listed(laws) or (LAWS if form.emax > 100 else _NARROW_LAWS))
-    asked = [operation(name) for name in _listed(operations) or OPERATIONS]
+    chosen_laws = tuple(
+        str(as_law(one)) for one in _listed(laws, "laws") or (LAWS if form.emax > 100 else _NARROW_LAWS)
+    )
+    asked = [operation(name) for name in _listed(operations, "operations") or OPERATIONS]
     numbers = _sizes(sizes, asked)
-    known = all_implementations(_listed(implementations) or None)
+    known = all_implementations(_listed(implementations, "implementations") or None)
     cases = [
         (one, size, [impl for impl in known if impl.available and one.name in impl.routines])
         for one in asked
@@ -276,20 +282,9 @@ def check_operands(op: str, /, *operands: Any, source: str = "given data", times
     Raises
     ------
     InputError
-        The operands are not of one of these types, or have other dimensions.
+        The operands are not of one of these types, or have other dimensions or lengths that do not fit.
     """
-    given = [as_floats(x, name=f"operand {i}")[0] for i, x in enumerate(operands)]
-    arrays = tuple(np.ascontiguousarray(x) for x in given)
-    dimensions = tuple(x.ndim for x in arrays)
-    kinds = {
-        ("sum", (1,)): "sum", ("sum", (2,)): "sum_axis1", ("dot", (1, 1)): "dot", ("matmul", (1, 1)): "dot",
-        ("matmul", (2, 1)): "matvec", ("matmul", (1, 2)): "vecmat", ("matmul", (2, 2)): "matmul",
-    }  # fmt: skip
-    name = kinds.get((op, dimensions))
-    if name is None or len({x.dtype for x in arrays}) != 1 or str(arrays[0].dtype) not in _DTYPES:
-        held = " and ".join(f"{x.dtype}{x.shape}" for x in arrays)
-        message = f"{op} is run for one or two dimensions and one type, float16, float32 or float64, not for {held}"
-        raise InputError(message)
+    name, arrays = case_of(op, *operands)
     size = arrays[0].shape if len(arrays) == 1 or name in ("dot", "matvec") else arrays[-1].shape
     if name == "matmul":
         size = (*arrays[0].shape, arrays[1].shape[1])
@@ -297,6 +292,31 @@ def check_operands(op: str, /, *operands: Any, source: str = "given data", times
     able = [one for one in known if one.available and name in one.routines]
     compared = tuple(compare(one, name, size, [(source, arrays)], times=times) for one in able)
     return Check(known, compared, (source,), str(as_format(arrays[0].dtype)), None)
+
+
+def case_of(op: str, /, *operands: Any) -> tuple[str, tuple[_Array, ...]]:
+    """Return the name of the operation that `check_operands` runs, and the operands side by side in memory.
+
+    Raises
+    ------
+    InputError
+        As `check_operands` does.
+    """
+    arrays = tuple(np.atleast_1d(as_floats(x, name=f"operand {i}")[0]) for i, x in enumerate(operands))
+    arrays = tuple(np.ascontiguousarray(x) for x in arrays)
+    kinds = {
+        ("sum", (1,)): "sum", ("sum", (2,)): "sum_axis1", ("dot", (1, 1)): "dot", ("matmul", (1, 1)): "dot",
+        ("matmul", (2, 1)): "matvec", ("matmul", (1, 2)): "vecmat", ("matmul", (2, 2)): "matmul",
+    }  # fmt: skip
+    name = kinds.get((op, tuple(x.ndim for x in arrays)))
+    held = " and ".join(f"{x.dtype}{x.shape}" for x in arrays)
+    if name is None or len({x.dtype for x in arrays}) != 1 or str(arrays[0].dtype) not in _DTYPES:
+        message = f"{op} is run for one or two dimensions and one type, float16, float32 or float64, not for {held}"
+        raise InputError(message)
+    if len(arrays) == 2 and arrays[0].shape[-1] != arrays[1].shape[0]:
+        message = f"{op} needs as many terms on either side, not {held}"
+        raise InputError(message)
+    return name, arrays
 
 
 def compare(
@@ -322,19 +342,21 @@ def _compared(
     times: bool,
 ) -> Comparison:
     one = operation(name)
-    routine = implementation.routine(name)
     unknown = strategy = ""
-    outputs = equal = 0
+    outputs = known = equal = 0
     repeats = True
     worst = _Worst()
     first: Mismatch | None = None
     for text, operands in drawn:
         try:
-            actual = implementation.run(name, *operands)
+            actual, again = (implementation.run(name, *operands) for _ in range(2))
         except UnknownOrderError as error:  # the routine does not take this type or size
             unknown = str(error)
             continue
-        repeats = repeats and _same(actual, implementation.run(name, *operands)).all().item()
+        except Exception as error:  # noqa: BLE001 - a library may raise anything; the others must still be checked
+            unknown = f"it failed here ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
+            continue
+        repeats = repeats and _same(actual, again).all().item()
         outputs += actual.size
         try:
             chosen = implementation.strategy(name, *operands)
@@ -345,16 +367,15 @@ def _compared(
             continue
         strategy = str(chosen)
         same = _same(predicted, actual)
+        known += same.size
         equal += int(np.count_nonzero(same))
         if first is None and not same.all():
             first = _mismatch(text, same, predicted, actual)
         worst.add(one, operands, predicted, actual, None if one.bound is None else _bound(one, operands, chosen))
     spent = measure(implementation, name, *drawn[-1][1]) if times and outputs else None
-    if not routine.reproducible and not unknown:
-        unknown = "its order changes from run to run"
     return Comparison(
-        implementation.name, name, size, "" if unknown else strategy, unknown, outputs, 0 if unknown else equal,
-        worst.predicted, worst.actual, worst.bound, spent, repeats, None if unknown else first,
+        implementation.name, name, size, strategy, unknown, known or outputs, equal,
+        worst.predicted, worst.actual, worst.bound, spent, repeats, first,
     )  # fmt: skip
 
 
@@ -421,17 +442,23 @@ def _with_bits(value: Any) -> str:
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _listed(given: Any) -> list[Any]:
+def _listed(given: Any, what: str) -> list[Any]:
     if given is None:
         return []
-    return [given] if isinstance(given, str | Law) else list(given)
+    if isinstance(given, str | Law):
+        return [given]
+    try:
+        return list(given)
+    except TypeError:
+        message = f"{what} are named by text or a list of texts, not by {given!r}"
+        raise InputError(message) from None
 
 
 def _sizes(given: Any, asked: Sequence[Operation]) -> dict[int, tuple[tuple[int, ...], ...]]:
     """Return the sizes for operations of one, two and three dimensions."""
     if given is None:
         return SIZES
-    sizes = [_size(one) for one in ([given] if isinstance(given, str | int) else given)]
+    sizes = [_size(one) for one in (given if isinstance(given, Iterable) and not isinstance(given, str) else [given])]
     out = {count: tuple(size for size in sizes if len(size) == count) for count in (1, 2, 3)}
     wanted = {one.dimensions for one in asked}
     unused = [size for size in sizes if len(size) not in wanted]
@@ -444,11 +471,15 @@ def _sizes(given: Any, asked: Sequence[Operation]) -> dict[int, tuple[tuple[int,
 def _size(given: Any) -> tuple[int, ...]:
     words = given.lower().split("x") if isinstance(given, str) else given if isinstance(given, tuple) else (given,)
     try:
-        size = tuple(int(word) for word in words)
+        size = tuple(int(word) if isinstance(word, str) else index(word) for word in words)
     except (TypeError, ValueError):
         size = ()
-    if not 1 <= len(size) <= 3 or min(size) < 1 or math.prod(size) > 2**31:
+    if not 1 <= len(size) <= 3 or min(size) < 1:
         message = f"a size is one to three whole numbers of at least 1, such as 1000 or 64x300x48, not {given!r}"
+        raise InputError(message)
+    largest = max(math.prod(pair) for pair in itertools.combinations(size, min(len(size), 2)))
+    if largest > _LARGEST:
+        message = f"operands and results have at most 2**31 elements here; size {given!r} needs {largest}"
         raise InputError(message)
     return size
 

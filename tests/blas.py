@@ -7,8 +7,8 @@ from pathlib import Path
 from fpsim.devices._openblas import numpy_blas
 
 _BLAS = numpy_blas()
-#: The kernels that NumPy's OpenBLAS runs and its version, empty for another BLAS.
-CORE, VERSION = _BLAS.core, _BLAS.version
+#: The kernels that NumPy's OpenBLAS runs and its version, empty for another BLAS or one of another build.
+CORE, VERSION = ("", "") if _BLAS.build else (_BLAS.core, _BLAS.version)
 #: The kernels that can run here: a processor for SKYLAKEX also runs those of HASWELL.
 CORES = {"skylakex": ("skylakex", "haswell"), "haswell": ("haswell",)}.get(CORE, ())
 

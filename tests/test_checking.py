@@ -10,6 +10,7 @@ import pytest
 
 import fpsim
 from fpsim import devices
+from fpsim.checking import check_operands
 from fpsim.cli import main
 from fpsim.devices import Implementation, Routine
 from fpsim.devices.operations import OPERATIONS
@@ -67,6 +68,33 @@ def test_a_right_rule_a_wrong_one_and_none() -> None:
     assert result.wrong == (by_name["wrong"],)
 
 
+def test_a_rule_that_is_wrong_for_one_law_and_not_known_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def for_positive(x: Any) -> str:
+        return "reverse" if (x > 0).all() else nobody_knows(x)
+
+    one = Implementation("half", "NumPy", "1", routines={"sum": Routine(serially, for_positive)})
+    monkeypatch.setattr(devices, "_all", lambda: (one,))
+    for laws in (["uniform(1, 2)", "normal"], ["normal", "uniform(1, 2)"]):
+        result = fpsim.check(operations="sum", sizes=[1000], laws=laws, times=False)
+        (row,) = result.wrong
+        assert (row.status, row.outputs, row.equal) == ("different", 1, 0)
+        assert "nobody knows" in row.unknown
+        assert "0 of 1" in str(result)
+
+
+def test_a_routine_that_fails_leaves_the_others_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(x: Any) -> Any:
+        message = f"out of memory\nfor {x.size} numbers"
+        raise RuntimeError(message)
+
+    broken = Implementation("broken", "NumPy", "1", routines={"sum": Routine(fails, lambda x: "serial")})  # noqa: ARG005
+    monkeypatch.setattr(devices, "_all", lambda: (broken, HONEST))
+    first, second = fpsim.check(operations="sum", sizes=[10]).comparisons
+    assert first.unknown == "it failed here (RuntimeError: out of memory for 10 numbers)"
+    assert (first.status, first.outputs, first.times) == ("unknown", 0, None)
+    assert second.status == "equal"
+
+
 @pytest.mark.usefixtures("known")
 def test_the_error_is_that_of_the_worst_output() -> None:
     (one,) = fpsim.check(operations="sum_axis0", sizes=["300x40"], laws="normal", rng=5, times=False).comparisons
@@ -121,6 +149,9 @@ def test_the_recorded_h200_is_slower_for_200_by_100_and_faster_for_large_matrice
         ({"implementations": "nope"}, "unknown implementation 'nope'"),
         ({"sizes": ["10y"]}, "a size is"),
         ({"sizes": [0]}, "a size is"),
+        ({"sizes": 7.5}, "a size is"),
+        ({"sizes": ["100000x100000x2"]}, "at most 2.*31 elements here"),
+        ({"operations": 5}, "operations are named by text"),
         ({"operations": "sum", "sizes": ["10x10"]}, "no operation that is checked has sizes like 10x10"),
         ({"dtype": "bfloat16"}, "float16, float32 and float64, not bfloat16"),
         ({"laws": "gauss"}, "unknown law"),
@@ -178,6 +209,24 @@ def test_predict_run(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
     assert main(["predict", "sum", "--inputs", str(tmp_path / "x.npy"), "--run", "--format", "json"]) == 0
     run = json.loads(capsys.readouterr().out)["run"]
     assert [one["status"] for one in run["comparisons"]] == ["equal", "equal", "unknown"]
+    # What cannot be run is said before anything is worked out.
+    np.save(tmp_path / "cube.npy", np.ones((2, 3, 4), np.float32))
+    assert main(["predict", "sum", "--inputs", str(tmp_path / "cube.npy"), "--run"]) == 2
+    told = capsys.readouterr()
+    assert "sum is run for one or two dimensions" in told.err
+    assert told.out == ""
+    command = ["predict", "dot", "--shape", "10", *("--data", "normal") * 3, "--run"]
+    assert main(command) == 2
+    assert "Error" not in capsys.readouterr().err
+
+
+def test_operands_that_do_not_fit() -> None:
+    row, matrix = np.ones(3, np.float32), np.ones((4, 2), np.float32)
+    for op, operands in (("dot", (row, row[:2])), ("matmul", (row, matrix)), ("matmul", (matrix, matrix))):
+        with pytest.raises(InputError, match=f"{op} needs as many terms on either side, not float32"):
+            check_operands(op, *operands)
+    with pytest.raises(InputError, match=r"not for float32\(3,\) and float64\(3,\)"):
+        check_operands("dot", row, row.astype(np.float64))
 
 
 def test_errors_of_every_operation_are_those_of_float64_arithmetic() -> None:

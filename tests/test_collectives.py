@@ -12,7 +12,7 @@ import record_collectives as recorded
 from numpy.typing import NDArray
 
 import fpsim
-from fpsim.devices import gloo
+from fpsim.devices import _libraries, gloo
 from fpsim.errors import FpsimError, InputError, MissingExtraError, StrategyError, UnknownOrderError
 
 DATA = Path(__file__).parent / "data"
@@ -97,6 +97,17 @@ def test_gloo_is_not_there() -> None:
     (one,) = gloo.implementations()
     with pytest.raises(MissingExtraError, match="PyTorch is not installed"):
         one.run("all_reduce", np.zeros((2, 3), np.float32))
+
+
+def test_gloo_of_a_broken_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(wanted: str) -> Any:
+        message = f"cannot load {wanted}"
+        raise OSError(message)
+
+    monkeypatch.setattr(_libraries, "find_spec", lambda _: True)
+    monkeypatch.setattr(_libraries, "import_module", broken)
+    (one,) = gloo.implementations()
+    assert "PyTorch is installed, but cannot be imported (OSError: cannot load torch)" in one.unavailable
 
 
 def test_gloo_takes_rows_of_floats() -> None:

@@ -149,3 +149,12 @@ def test_why_the_kernels_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
     gpus = type("Cuda", (), {"is_available": staticmethod(lambda: False)})
     monkeypatch.setattr(kernels, "numba_cuda", lambda: gpus)
     assert "no CUDA GPU" in named("cuda.serial").unavailable
+
+    def broken() -> Any:
+        message = "libcuda.so: too old"
+        raise OSError(message)
+
+    gpus = type("Cuda", (), {"is_available": staticmethod(lambda: True), "get_current_device": staticmethod(broken)})
+    assert "cannot use the GPU (OSError: libcuda.so: too old)" in named("cuda.serial").unavailable
+    monkeypatch.setattr(kernels, "numba_cuda", broken)
+    assert "cannot be imported (OSError: libcuda.so: too old)" in named("cuda.serial").unavailable

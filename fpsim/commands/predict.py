@@ -74,13 +74,18 @@ def run(arguments: argparse.Namespace) -> int:
     inputs = _files(arguments) if arguments.inputs else _law_settings(arguments, settings)
     progress = ProgressLine("predicting", sys.stderr)
     try:
+        operands = _operands(op, inputs, arguments) if arguments.run else ()
         prediction = predict(op, *inputs, progress=progress, **settings)
     except MemoryError as error:
         message = "the data do not fit into memory; choose a smaller shape"
         raise InputError(message) from error
     finally:
         progress.clear()
-    checked = _run_here(op, inputs, arguments) if arguments.run else None
+    checked = None
+    if arguments.run:
+        from fpsim.checking import check_operands
+
+        checked = check_operands(op, *operands, source="given data" if arguments.inputs else ", ".join(inputs))
     if arguments.format == "json":
         out = prediction.to_dict()
         if checked is not None:
@@ -93,23 +98,24 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if checked is not None and checked.wrong else 0
 
 
-def _run_here(op: str, inputs: list[Any], arguments: argparse.Namespace) -> Any:
-    """Run what this machine has on the same operands, or on one draw of them, beside the predictions."""
+def _operands(op: str, inputs: list[Any], arguments: argparse.Namespace) -> tuple[Any, ...]:
+    """Return what is run beside the prediction: the given operands, or one draw; an error comes before the work."""
     import numpy as np
 
-    from fpsim.checking import check_operands
+    from fpsim.checking import case_of
     from fpsim.laws import law
     from fpsim.prediction import sizes_of
 
     if arguments.inputs:
-        return check_operands(op, *inputs)
+        return case_of(op, *inputs)[1]
     sizes = sizes_of(op, arguments.shape)
     shapes = {"sum": [sizes], "dot": [sizes] * 2, "matmul": [sizes[:2], sizes[1:]]}[op]
     laws = inputs if len(inputs) == len(shapes) else inputs * len(shapes)
+    # A wrong number of laws is what the prediction says.
     rng = np.random.default_rng(int(arguments.seed or 0))
     dtype = arguments.dtype or "float32"
-    operands = [law(one).draw(shape, rng=rng, dtype=dtype) for one, shape in zip(laws, shapes, strict=True)]
-    return check_operands(op, *operands, source=", ".join(map(str, inputs)))
+    operands = [law(one).draw(shape, rng=rng, dtype=dtype) for one, shape in zip(laws, shapes, strict=False)]
+    return case_of(op, *operands)[1]
 
 
 def _fma(word: str | None) -> bool | str | None:

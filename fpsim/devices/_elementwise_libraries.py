@@ -102,9 +102,8 @@ def _missing(name: str, library: str, kind: str, error: Exception) -> Elementwis
     if isinstance(error, ModuleNotFoundError):
         reason = f"{library} is not installed"
     else:
-        reason = (
-            f"{library} found no usable device ({type(error).__name__}: {str(error).strip().splitlines()[0][:120]})"
-        )
+        first = (str(error).strip().splitlines() or [""])[0][:120]
+        reason = f"{library} found no usable device ({type(error).__name__}: {first})"
     return Elementwise(name, library, kind=kind, unavailable=reason)
 
 

@@ -6,6 +6,7 @@ import ctypes
 import functools
 import importlib
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import numpy as np
 from fpsim.errors import UnknownOrderError
 from fpsim.orders.numpy_matmul import CORES, VERSIONS
 
-# Names of OpenBLAS's functions in the builds that NumPy is linked with.
-_NAMES = ("scipy_openblas_get_{}64_", "scipy_openblas_get_{}", "openblas_get_{}64_", "openblas_get_{}")
+# Names of OpenBLAS's functions in the builds that NumPy is linked with: those of its wheels, and others.
+_OF_WHEELS = ("scipy_openblas_get_{}64_", "scipy_openblas_get_{}")
+_OTHERS = ("openblas_get_{}64_", "openblas_get_{}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Blas:
         How many threads it may use now.
     processor : str
         As `fpsim.orders.numpy_matmul.NumpyMatmul` has it: ``zen4``, ``other``, or ``unstated`` where nothing tells.
+    build : str
+        Who built OpenBLAS, if it is not that of NumPy's wheels for Linux; the compiler decides which products are fused.
     """
 
     library: str
@@ -42,6 +46,7 @@ class Blas:
     version: str = ""
     threads: int = 1
     processor: str = "unstated"
+    build: str = ""
 
     def __str__(self) -> str:
         if not self.core:
@@ -52,6 +57,9 @@ class Blas:
         """Raise `UnknownOrderError` where no rule is known for this library, its kernels or its release."""
         if not self.core:
             message = f"NumPy multiplies with {self.library} here; rules are known for OpenBLAS, as in NumPy's wheels"
+            raise UnknownOrderError(message)
+        if self.build:
+            message = f"NumPy has {self.build} here; rules are known for that of its wheels for Linux"
             raise UnknownOrderError(message)
         if self.core not in CORES:
             message = f"OpenBLAS runs its {self.core} kernels here; known are those of {', '.join(CORES)}"
@@ -66,8 +74,11 @@ def numpy_blas() -> Blas:
     functions = _functions()
     if functions is None:
         return Blas(_library())
-    core, version, threads = functions
-    return Blas("OpenBLAS", core, version, int(threads()), _processor())
+    core, version, threads, of_wheels = functions
+    build = "" if of_wheels else "an OpenBLAS of another build"
+    if of_wheels and sys.platform != "linux":
+        build = f"the OpenBLAS of its wheels for {sys.platform}"
+    return Blas("OpenBLAS", core, version, int(threads()), _processor(), build)
 
 
 @functools.cache
@@ -81,14 +92,17 @@ def _processor() -> str:
 
 
 @functools.cache
-def _functions() -> tuple[str, str, Any] | None:
-    """Return the core, the release, and the function that gives the number of threads; None if it is no OpenBLAS."""
+def _functions() -> tuple[str, str, Any, bool] | None:
+    """Return core, release, the function that gives the number of threads, and whether it is that of NumPy's wheels.
+
+    None if it is no OpenBLAS.
+    """
     for path in _paths():
         try:
             library = ctypes.CDLL(str(path))
         except OSError:
             continue
-        for name in _NAMES:
+        for name in (*_OF_WHEELS, *_OTHERS):
             core, config, threads = (
                 getattr(library, name.format(what), None) for what in ("corename", "config", "num_threads")
             )
@@ -96,7 +110,8 @@ def _functions() -> tuple[str, str, Any] | None:
                 continue
             core.restype = config.restype = ctypes.c_char_p
             release = re.search(rb"OpenBLAS (\d+\.\d+\.\d+)", config() or b"")
-            return (core() or b"").decode().lower(), release[1].decode() if release else "", threads
+            version = release[1].decode() if release else ""
+            return (core() or b"").decode().lower(), version, threads, name in _OF_WHEELS
     return None
 
 

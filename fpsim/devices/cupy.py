@@ -15,7 +15,7 @@ from fpsim.devices.base import Array, Implementation, Routine
 from fpsim.errors import UnknownOrderError
 
 _LIBRARY = "CuPy"
-_CHECKED = (14, 2)  # and later
+_CHECKED = (14, 2)
 _THREADS = 256  # of a block of CUB
 _SIMPLE, _BESIDE = 512, 32  # threads of a block of CuPy's own kernel, and the most that begin with neighbours
 _CUBLAS = "CuPy gives {} to cuBLAS, whose order depends on the shape and on the version"
@@ -79,8 +79,8 @@ def _strategies(version: str, blocks: int) -> dict[str, Callable[..., str]]:
 
     def checked(operation: str, known: Callable[..., str] | str = total) -> Callable[..., str]:
         what = f"cupy.{operation}"
-        if release(version) < _CHECKED:
-            return unknown(f"{what} is known from CuPy 14.2 on, not for {version}")
+        if release(version) != _CHECKED:
+            return unknown(f"{what} is known for CuPy 14.2, not for {version}")
         return only(what, known)
 
     def average(x: Array) -> str:

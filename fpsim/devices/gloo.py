@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import datetime as dt
 import importlib
-import importlib.util
 import os
 import queue
 import socket
@@ -24,6 +23,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from fpsim.devices._libraries import imported
 from fpsim.devices.base import Array, Implementation, Routine
 from fpsim.errors import FpsimError, InputError, UnknownOrderError
 
@@ -47,11 +47,13 @@ def implementations() -> list[Implementation]:
 
 def _torch() -> tuple[str, str]:
     """Return the version of PyTorch, and why its Gloo cannot be used."""
-    if importlib.util.find_spec("torch") is None:
-        return "", "PyTorch is not installed; install torch"
-    torch: Any = importlib.import_module("torch")
-    distributed: Any = importlib.import_module("torch.distributed")
+    torch, reason = imported("torch", "PyTorch", "torch")
+    if reason:
+        return "", reason
+    distributed, reason = imported("torch.distributed", "PyTorch", "torch")
     version = str(torch.__version__)
+    if reason:
+        return version, reason
     if not (distributed.is_available() and distributed.is_gloo_available()):
         return version, "this PyTorch was built without Gloo; install the CPU or CUDA wheel for Linux or macOS"
     return version, ""

@@ -73,15 +73,22 @@ def _found() -> tuple[str, str, str]:
         return reason, version, ""
     try:
         cuda = kernels.numba_cuda()
-    except ImportError as error:
-        return f"numba.cuda cannot be imported: {error}", version, ""
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:  # without, or with another CUDA or numba
+        return f"numba.cuda cannot be imported ({_in_short(error)})", version, ""
     if os.environ.get("NUMBA_ENABLE_CUDASIM", "0") != "0":
         return "NUMBA_ENABLE_CUDASIM is set, and the simulator does not round as a GPU does", version, ""
-    if not cuda.is_available():
-        return "no CUDA GPU was found; numba.cuda.detect() tells more", version, ""
-    gpu = cuda.get_current_device()
+    try:
+        if not cuda.is_available():
+            return "no CUDA GPU was found; numba.cuda.detect() tells more", version, ""
+        gpu = cuda.get_current_device()
+    except Exception as error:  # noqa: BLE001 - classes of its own, of the driver, or of a library that it cannot load
+        return f"numba.cuda cannot use the GPU ({_in_short(error)}); numba.cuda.detect() tells more", version, ""
     name = gpu.name.decode() if isinstance(gpu.name, bytes) else gpu.name
     return "", version, f"{name} (compute capability {'.'.join(map(str, gpu.compute_capability))})"
+
+
+def _in_short(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

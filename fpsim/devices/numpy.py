@@ -17,6 +17,7 @@ from fpsim.strategies import strategy as as_strategy
 
 _FLOATS = ("float16", "float32", "float64")
 _RELEASES = (2, 3), (2, 5)  # the first and the last release whose reductions and einsum are known
+_BUFFER = 8192  # elements, NumPy's default
 _FMA_BASELINES = {"FMA3", "AVX2", "X86_V3", "X86_V4", "AVX512F"}
 # NumPy multiplies float16 without BLAS: serially in float32, and rounds once. A norm goes on from the rounded sum.
 _HALF_DOT = "serial+start(0.0)+output(float16)"
@@ -66,6 +67,9 @@ def _known(text: str, releases: tuple[tuple[int, int], tuple[int, int]] | None =
         if releases is not None and not releases[0] <= release(np.__version__) <= releases[1]:
             first, last = (".".join(map(str, one)) for one in releases)
             message = f"this order is known for NumPy {first} to {last}, not for {np.__version__}"
+            raise UnknownOrderError(message)
+        if releases is not None and np.getbufsize() != _BUFFER:
+            message = f"this order is known for NumPy's buffers of {_BUFFER} elements, not of {np.getbufsize()}"
             raise UnknownOrderError(message)
         return text
 

@@ -15,7 +15,7 @@ from fpsim.devices.base import Array, Implementation, Routine
 from fpsim.errors import UnknownOrderError
 
 _LIBRARY = "PyTorch"
-_CHECKED = (2, 11)  # and later
+_CHECKED = (2, 11), (2, 13)  # the first and the last release that is known
 _GRAIN = 32768  # elements from which threads share a product of all terms
 _MKL = "PyTorch gives {} to MKL, whose order depends on the processor and on the version"
 _CUBLAS = "PyTorch gives {} to cuBLAS, whose order depends on the shape and on the version"
@@ -76,8 +76,8 @@ def _cpu_strategies(torch: Any, version: str, code: str) -> dict[str, Callable[.
         what = f"torch.{operation} on the CPU"
         if not is_x86():
             return unknown(f"{what} is known for x86-64 processors")
-        if release(version) < _CHECKED:
-            return unknown(f"{what} is known from PyTorch 2.11 on, not for {version}")
+        if not _CHECKED[0] <= release(version) <= _CHECKED[1]:
+            return unknown(f"{what} is known for PyTorch 2.11 to 2.13, not for {version}")
         return only(what, known, *dtypes)
 
     def total(*operands: Array) -> str:
@@ -180,8 +180,8 @@ def _cuda_strategies(version: str, blocks: int) -> dict[str, Callable[..., str]]
 
     def checked(operation: str, known: Callable[..., str] | str = total) -> Callable[..., str]:
         what = f"torch.{operation} on CUDA"
-        if release(version) < _CHECKED:
-            return unknown(f"{what} is known from PyTorch 2.11 on, not for {version}")
+        if not _CHECKED[0] <= release(version) <= _CHECKED[1]:
+            return unknown(f"{what} is known for PyTorch 2.11 to 2.13, not for {version}")
         return only(what, known)
 
     welford = unknown("torch.var and torch.std on CUDA combine Welford's recurrences of many threads")
