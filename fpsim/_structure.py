@@ -134,7 +134,7 @@ def _spread(n: int, rng: np.random.Generator) -> list[Pair]:
 
 def _plain(n: int, size: Callable[[int, int], int]) -> Iterator[str]:
     """Yield orders without groups."""
-    yield from ("serial", "pairwise", "reverse", "fold", "numpy_sum")
+    yield from ("serial", "pairwise", "reverse", "fold", *(("numpy_sum",) if n >= 64 else ()))
     yield from (f"pairwise({2**a})" for a in range(1, 11) if 2**a < n)
     start = n + 2 - size(0, 1)  # where 0 and 1 are the last but `start` - 2 of all terms
     if 1 < start < n:

@@ -35,7 +35,14 @@ class ProfileOrder(Order):
             raise UnknownOrderError(message)
         if shape.m == shape.n == 1:
             return self._parts("dot", (shape.k,))
+        if shape.n == 1 and self._has("matvec", (shape.m, shape.k)):
+            return self._parts("matvec", (shape.m, shape.k))
         return self._parts("matmul", (shape.m, shape.k, shape.n))
+
+    def _has(self, op: str, shape: tuple[int, ...]) -> bool:
+        from fpsim.profiles import load
+
+        return any(case.op == op and case.shape == shape for case in load(self.text).cases)
 
     def defaults(self, data: Format | None) -> Settings:
         from fpsim.profiles import load

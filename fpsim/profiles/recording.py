@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fpsim import __version__
 from fpsim.errors import FileError
 from fpsim.profiles import Case, Profile
 from fpsim.revealing import Revealed
@@ -48,10 +46,7 @@ def profile_of(
     ]
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     dtype = results[0].dtype if results else "float32"
-    return Profile(
-        name, device, implementation, {**versions, "fpsim": __version__, "Python": platform.python_version()}, dtype, "",
-        today, (*notes, *missing), tuple(cases),
-    )  # fmt: skip
+    return Profile(name, device, implementation, dict(versions), dtype, "", today, (*notes, *missing), tuple(cases))
 
 
 def _parts(one: Revealed) -> tuple[tuple[str, _Places, _Places], ...]:
