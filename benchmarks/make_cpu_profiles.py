@@ -18,10 +18,11 @@ from fpsim.devices import implementations
 from fpsim.profiles.recording import profile_of, save
 
 VECTORS = (4, 7, 8, 16, 31, 33, 64, 100, 128, 256, 400, 511, 1000, 1024, 4096)
-PRODUCTS = (
+_PRODUCTS = (
     "4x100x4 5x40x3 8x8x8 16x16x16 3x1000x3 16x100x16 33x77x29 17x129x65 48x320x32 32x32x32 64x64x64 64x256x64"
     " 1x400x400 400x400x1 10x784x128 100x10x100 100x100x100 128x512x16 32x768x64 200x200x200"
-).split()
+)
+PRODUCTS = _PRODUCTS.split()
 _RULES = {"numpy": "numpy_sum", "torch.cpu": "torch_cpu_sum", "jax.cpu": "xla_cpu_sum"}
 
 

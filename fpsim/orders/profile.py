@@ -9,6 +9,7 @@ from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Settings
 from fpsim.errors import UnknownOrderError
 from fpsim.formats import Format, as_format
 from fpsim.orders.base import Configured, Order, Part, Product, Reduction
+from fpsim.orders.numpy_matmul import NumpyMatmul
 from fpsim.programs import Builder, Items, Segment, count_items
 
 
@@ -34,10 +35,14 @@ class ProfileOrder(Order):
             message = f"profile:{self.text} knows products of two matrices in C order"
             raise UnknownOrderError(message)
         if shape.m == shape.n == 1:
-            return self._parts("dot", (shape.k,))
-        if shape.n == 1 and self._has("matvec", (shape.m, shape.k)):
-            return self._parts("matvec", (shape.m, shape.k))
-        return self._parts("matmul", (shape.m, shape.k, shape.n))
+            parts = self._parts("dot", (shape.k,))
+        elif shape.n == 1 and self._has("matvec", (shape.m, shape.k)):
+            parts = self._parts("matvec", (shape.m, shape.k))
+        else:
+            parts = self._parts("matmul", (shape.m, shape.k, shape.n))
+        if len(parts) == 1 and isinstance(parts[0].order, NumpyMatmul):  # has parts of its own
+            return parts[0].order.product(shape)
+        return parts
 
     def _has(self, op: str, shape: tuple[int, ...]) -> bool:
         from fpsim.profiles import load
