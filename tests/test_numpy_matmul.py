@@ -148,6 +148,25 @@ def test_products_of_the_haswell_kernels() -> None:
 
 
 @only_known
+@pytest.mark.parametrize("threads", [3, 16])
+@pytest.mark.parametrize("data", ["float32", "float64"])
+def test_more_threads(threads: int, data: str) -> None:
+    # As many as asked for start, however many processors there are.
+    rng = np.random.default_rng(threads)
+    for m, k, n in [(100, 400, 100), (300, 900, 30)]:
+        a, b = rng.standard_normal((m, k), np.dtype(data)), rng.standard_normal((k, n), np.dtype(data))
+        for left, right in ((a, b), (np.asfortranarray(a), b), (a, np.asfortranarray(b)), (a, a.T)):
+            assert agree(left, right, threads), (left.shape, right.shape)
+    for rows, columns in [(1000, 700), (7, 80_000), (80_000, 7)]:
+        matrix = rng.standard_normal((rows, columns), np.dtype(data))
+        x, y = (rng.standard_normal(size, np.dtype(data)) for size in matrix.shape)
+        assert agree(matrix, y, threads), (rows, columns)
+        assert agree(x, matrix, threads), (rows, columns)
+    x, y = rng.standard_normal(20_071, np.dtype(data)), rng.standard_normal(20_071, np.dtype(data))
+    assert agree(x, y, threads)
+
+
+@only_known
 def test_sizes_at_which_the_order_changes() -> None:
     rng = np.random.default_rng(3)
     for m, k, n in [
@@ -174,8 +193,8 @@ def test_what_is_not_known_is_refused() -> None:
     b = np.ones((200, 900), np.float32)
     with pytest.raises(UnknownOrderError, match="processor=zen4"):
         fpsim.matmul(b, b.T.copy(), 'numpy_matmul(version="0.3.34")')
+    wide = b[:, :400].astype(float)
     with pytest.raises(UnknownOrderError, match="beyond its stack"):
-        wide = b[:, :400].astype(float)
         fpsim.matmul(
             wide, wide.T.copy("K"), 'numpy_matmul(core=haswell, version="0.3.34", processor=zen4, data=float64)'
         )

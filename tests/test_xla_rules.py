@@ -183,6 +183,21 @@ def test_trees_with_an_empty_sum() -> None:
     assert program.fold_count < 20
 
 
+def test_long_sums_need_the_processors_that_were_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "is_x86", lambda: True)
+    monkeypatch.setattr(devices, "has_avx512", lambda: False)
+    strategies = devices._cpu_strategies("0.10.2")
+    for name in ("sum", "mean", "norm", "dot"):
+        short, long = (np.ones(n, np.float32) for n in (4095, 4096))
+        count = 2 if name == "dot" else 1
+        assert "xla_cpu_sum" in strategies[name](*[short] * count)
+        with pytest.raises(UnknownOrderError, match="4096 or more elements with AVX-512 only"):
+            strategies[name](*[long] * count)
+    assert strategies["prod"](long) == "xla_cpu_prod"
+    monkeypatch.setattr(devices, "has_avx512", lambda: True)
+    assert "xla_cpu_sum" in strategies["sum"](long)
+
+
 # --- JAX itself -----------------------------------------------------------------------------------------------------
 
 

@@ -48,6 +48,12 @@ def is_x86() -> bool:
     return platform.machine() in ("x86_64", "AMD64")
 
 
+def has_avx512() -> bool:
+    """Whether this processor has AVX-512, as NumPy sees it."""
+    features = getattr(import_module("numpy._core._multiarray_umath"), "__cpu_features__", {})
+    return bool(features.get("AVX512F"))
+
+
 def subnormal(*values: Array) -> bool:
     """Whether any of these numbers is subnormal as a float32."""
     smallest = np.finfo(np.float32).smallest_normal

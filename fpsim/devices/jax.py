@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from fpsim.devices._libraries import imported, is_x86, only, release, subnormal, unknown
+from fpsim.devices._libraries import has_avx512, imported, is_x86, only, release, subnormal, unknown
 from fpsim.devices.base import Array, Implementation, Routine
 from fpsim.errors import UnknownOrderError
 
 _LIBRARY = "JAX"
 _CHECKED = ((0, 10), (0, 11))
 _SERIAL = 32  # terms up to which XLA's code for the CPU takes products one by one
+_LONG = 4096  # elements from which XLA gives sums to a library, whose lanes may be the processor's
 _WINDOW, _SCAN = 16, 256  # terms of a window of a cumulative sum, and up to which there is a single level of them
 _EMITTER = "XLA compiles {} for its shape on the CPU, and no rule is known"
 _GPU = "XLA compiles a kernel of its own for each shape on a GPU, and no rule is known"
@@ -114,6 +115,15 @@ def _cpu_strategies(version: str) -> dict[str, Callable[..., str]]:
         # One term is not added to anything, nor flushed.
         return lambda x: known if x.shape[axis] != 1 else "serial"
 
+    def added(operation: str, known: Callable[..., str]) -> Callable[..., str]:
+        def strategy(*operands: Array) -> str:
+            if operands[0].size >= _LONG and not has_avx512():
+                message = f"jnp.{operation} on the CPU is known for {_LONG} or more elements with AVX-512 only"
+                raise UnknownOrderError(message)
+            return known(*operands)
+
+        return checked(operation, strategy)
+
     def checked(operation: str, known: Callable[..., str] | str) -> Callable[..., str]:
         what = f"jnp.{operation} on the CPU"
         if not is_x86():
@@ -143,16 +153,16 @@ def _cpu_strategies(version: str) -> dict[str, Callable[..., str]]:
         return ("serial" if x.size <= _WINDOW else f"chunks({_WINDOW})") + "+start(0.0)+ftz+daz"
 
     return {
-        "sum": checked("sum", several(total)),
-        "sum_axis0": checked("sum", several(total)),
-        "sum_axis1": checked("sum", several(total, 1)),
-        "mean": checked("mean", several(f"{total}+reciprocal")),
+        "sum": added("sum", several(total)),
+        "sum_axis0": added("sum", several(total)),
+        "sum_axis1": added("sum", several(total, 1)),
+        "mean": added("mean", several(f"{total}+reciprocal")),
         "var": unknown(_EMITTER.format("jnp.var")),
         "std": unknown(_EMITTER.format("jnp.std")),
         "prod": checked("prod", several("xla_cpu_prod")),
-        "norm": checked("linalg.norm", squares),
+        "norm": added("linalg.norm", squares),
         "cumsum": checked("cumsum", running),
-        "dot": checked("dot", products),
+        "dot": added("dot", products),
         **{name: unknown(_EMITTER.format(name)) for name in ("matvec", "vecmat", "matmul")},
         "multiply": checked("multiply", _multiplied),
     }
