@@ -119,6 +119,17 @@ def test_product_of_unaligned_rows(name: str) -> None:
         assert not same_bits(fpsim.matmul(a, b, untiled), expected)
 
 
+TILES = np.load(Path(__file__).parent / "data" / "h200_tiles.npz")
+TILE_TEXTS = dict(line.split(": ", 1) for line in TILES["strategies"].tolist())
+
+
+@pytest.mark.parametrize("name", sorted({n.rpartition("/")[0] for n in TILES.files if n.endswith("/c")}))
+def test_tiles_of_every_instruction(name: str) -> None:
+    """Two instructions on one accumulator, random operands of several laws, as an H200 gave them."""
+    a, b, expected = (widened(TILES[f"{name}/{x}"]) for x in "abc")
+    assert same_bits(fpsim.matmul(a, b, TILE_TEXTS[name.partition("/")[0]]), expected)
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [

@@ -95,7 +95,10 @@ def _aligned_sum(
 
 @kernel
 def _round_sums(table: Any, unit: float, peak: Any, total: Any, sums: Any) -> None:
-    """Set ``sums[j]`` to the rounded total; a sum that is infinite or NaN already stays so."""
+    """Set ``sums[j]`` to the rounded total; a sum that is infinite or NaN already stays so.
+
+    A sum that is rounded to zero is +0, whatever its sign, as the accumulators of an H200 have it.
+    """
     precision, emin, largest = int(table[ACCUMULATOR]), int(table[ACCUMULATOR + 1]), table[ACCUMULATOR + 2]
     overflow, subnormals = int(table[ACCUMULATOR + 3]), table[ACCUMULATOR + 4] != 0.0
     mode = int(table[ACCUMULATOR + 5])
@@ -104,18 +107,17 @@ def _round_sums(table: Any, unit: float, peak: Any, total: Any, sums: Any) -> No
         for j in range(sums.shape[0]):
             x = total[j] * (peak[j] * inverse)
             x = x if abs(x) < beyond else math.copysign(math.inf, x)  # the units overflow to infinity in this mode too
-            x = round_value(x, precision, emin, largest, overflow, subnormals, TOWARD_ZERO)
+            x = round_value(x, precision, emin, largest, overflow, subnormals, TOWARD_ZERO) + 0.0
             sums[j] = x if sums[j] - sums[j] == 0.0 else sums[j]
     elif mode == NEAREST_EVEN:
         for j in range(sums.shape[0]):
             x = total[j] * (peak[j] * inverse)
-            # A sum that is rounded to zero is +0, as a float16 accumulator of an H200 has it.
             x = round_value(x, precision, emin, largest, overflow, subnormals, NEAREST_EVEN) + 0.0
             sums[j] = x if sums[j] - sums[j] == 0.0 else sums[j]
     else:
         for j in range(sums.shape[0]):
             x = total[j] * (peak[j] * inverse)
-            x = round_value(x, precision, emin, largest, overflow, subnormals, mode)
+            x = round_value(x, precision, emin, largest, overflow, subnormals, mode) + 0.0
             sums[j] = x if sums[j] - sums[j] == 0.0 else sums[j]
 
 

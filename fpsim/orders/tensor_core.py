@@ -139,14 +139,8 @@ _TILES = {
     ("tf32", "float32"): (1_996_800, "mma and wgmma"), ("e4m3fn", "float32"): (411_648, "wgmma"),
     ("e5m2", "float32"): (395_264, "wgmma"),
 }  # fmt: skip
-_MMA_FP8 = (
-    "the machine code of mma on an H200, 12 recorded results, and the number of results in {:,} random tiles there that"
-    " differ from simpler orders, for each law of data"
-)
-_HALF = (
-    "12 recorded results of an H200, and the number of results in 946,176 random tiles there that differ from simpler"
-    " rules: of all other data none"
-)
+_MMA_FP8 = "{:,} random tiles of mma on an H200, all with equal bits"
+_HALF = "614,400 random tiles of mma on an H200, all with equal bits"
 _TYPES: dict[str, Format] = {"float16": FLOAT16, "bfloat16": BFLOAT16, "tf32": TF32, "e4m3fn": E4M3FN, "e5m2": E5M2}
 # Fraction bits of the alignment, fp8 apart, and the leaves of a fused add.
 _BITS = {"volta": 23, "turing": 24, "ampere": 24, "ada": 24, "hopper": 25, "blackwell": 25}
@@ -207,8 +201,8 @@ UNITS: Final[dict[tuple[str, str, str], Unit]] = {
 
 #: Instructions that are made of others: by architecture, operand type and instruction.
 CONVERTED: Final[dict[tuple[str, str, str], Unit]] = {
-    ("hopper", "e4m3fn", "mma"): _converted("e4m3fn", 548_864),
-    ("hopper", "e5m2", "mma"): _converted("e5m2", 561_152),
+    ("hopper", "e4m3fn", "mma"): _converted("e4m3fn", 360_448),
+    ("hopper", "e5m2", "mma"): _converted("e5m2", 380_928),
 }
 
 
