@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+from fpsim._drawing import Tree
 from fpsim.arithmetic import NO_SETTINGS, Alignment, Arithmetic, Rounding, Settings
 from fpsim.errors import InputError, StrategyError
 from fpsim.formats import FLOAT64, ROUNDING_MODES, Format, format_named
@@ -91,9 +92,12 @@ class Strategy:
             raise InputError(message)
         return _program(self, n, data)
 
-    def tree(self, n: int, /) -> str:
-        """Return the summation tree over n terms as text, a line for each distinct part."""
-        return self.program(n).text()
+    def tree(self, n: int, /) -> Tree:
+        """Return the summation tree over n terms as text, a line for each distinct part.
+
+        Notebooks show it as a picture, which its method ``svg()`` returns; beyond 128 leaves with boxes for many terms.
+        """
+        return Tree.of(self.program(n))
 
     def __str__(self) -> str:
         return f"{self.order}{self.settings}"
