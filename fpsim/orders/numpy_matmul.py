@@ -2,7 +2,7 @@
 
 Sources: NumPy's ``matmul.c.src`` (which BLAS routine a shape goes to), OpenBLAS's ``interface/gemm.c`` and its kernels
 ``?gemm_small_kernel_*_skylakex.c`` for small matrices; the other products are in `openblas_gemm`, `openblas_gemv` and
-`openblas`. Checked bit for bit against NumPy 2.4 with OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 and 2 threads.
+`openblas`. Checked bit for bit against NumPy 2.4 with OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 to 64 threads.
 """
 
 from __future__ import annotations

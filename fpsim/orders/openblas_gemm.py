@@ -3,7 +3,7 @@
 Sources: OpenBLAS ``interface/gemm.c`` and ``syrk.c``, in ``driver/level3`` ``level3.c``, ``level3_thread.c``,
 ``level3_syrk.c``, ``level3_syrk_threaded.c`` and ``syrk_kernel.c``, and ``kernel/x86_64/sgemm_kernel_8x4_haswell_2.c``;
 the float64 kernels by probing; the blocks are those that the libraries have in memory. Checked bit for bit against
-NumPy 2.4 with OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 and 2 threads, on an AMD Zen 4. The blocks of 0.3.34 for
+NumPy 2.4 with OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 to 64 threads, on an AMD Zen 4. The blocks of 0.3.34 for
 other processors are read from the library, as they stand before it looks at the processor; they are those of 0.3.31.
 
 OpenBLAS stores matrices by columns, so that it computes the transposed product: its ``m`` are NumPy's columns, its

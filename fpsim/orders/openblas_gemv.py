@@ -2,7 +2,7 @@
 
 Sources: OpenBLAS ``interface/gemv.c``, ``driver/level2/gemv_thread.c``, and in ``kernel/x86_64`` ``sgemv_t_4.c``,
 ``sgemv_n_4.c``, ``dgemv_t_4.c`` and ``dgemv_n_4.c`` with the kernels that they include for HASWELL and SKYLAKEX.
-Checked bit for bit against NumPy 2.4 with OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 and 2 threads.
+Checked bit for bit against NumPy 2.4 with OpenBLAS 0.3.31 and NumPy 2.5 with 0.3.34 on 1 to 64 threads.
 
 The compilers fuse a product with an addition of the same C expression in the SKYLAKEX kernels, ``a*b + c*d`` to
 ``fma(a, b, c*d)``, and in the HASWELL kernels only in that for rows of float64 (`contracted` below).
