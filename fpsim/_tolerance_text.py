@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,20 @@ if TYPE_CHECKING:
 _WIDTH = 100
 
 
+def rounded_up(x: float) -> str:
+    """Return a tolerance to paste, of three digits and no smaller than x."""
+    if not math.isfinite(x) or float(f"{x:.3g}") >= x:
+        return f"{x:.3g}"
+    return f"{x + 0.5 * 10.0 ** (math.floor(math.log10(x)) - 2):.3g}"
+
+
 def as_text(t: Tolerance) -> str:
     """Return the numbers to paste, what they rest on, and what default tolerances would do."""
     worst, soft, sigma = (float(np.max(np.asarray(x))) for x in (t.worst_case, t.probabilistic, t.sigma))
     proved = "proved for these data" if t.proved else "the largest of the pilot data, not proved"
     lines = [
         f"Tolerance of {t.op}, {t.dtype}, between {' and '.join(t.sides)}; {t.outputs} outputs in an assertion.",
-        f"rtol={t.rtol:.3g}, atol={t.atol:.3g}    at a confidence of 1 - {1 - t.confidence:.0e} for all outputs together",
+        f"rtol={rounded_up(t.rtol)}, atol={rounded_up(t.atol)}    at a confidence of 1 - {1 - t.confidence:.0e} for all outputs together",
         f"worst case {worst:.3g} ({proved}); probabilistic {soft:.3g}; standard deviation {sigma:.3g}",
     ]
     if t.collapse > 1.5:
@@ -31,13 +39,17 @@ def as_text(t: Tolerance) -> str:
         f"{name} ({size:.3g} times the tolerance: {'caught' if size > 1 else 'not caught'})"
         for name, size in t.power().items()
     ]
-    lines.append(f"Bugs: {'; '.join(caught)}.")
+    lines.append(f"Bugs, in an output of typical size: {'; '.join(caught)}.")
     lines.append("Default tolerances on the same data:")
     for name, (passes, size) in t.defaults().items():
-        verdict = "passes a correct result" if passes else "FAILS on a correct result"
-        lines.append(f"  {name:32} {verdict}; passes errors up to {size:.3g} times this tolerance")
+        verdict = "passes correct results" if passes else "CAN FAIL on correct results"
+        lines.append(f"  {name:32} {verdict}; errors of {size:.3g} tolerances pass")
     return "\n".join(
         line
         for text in lines
-        for line in textwrap.wrap(text, _WIDTH, subsequent_indent="  ", drop_whitespace=False, break_on_hyphens=False)
+        for line in (
+            textwrap.wrap(text, _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+            if len(text) > _WIDTH
+            else [text]
+        )
     )

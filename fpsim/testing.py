@@ -47,14 +47,16 @@ def assert_close(actual: Any, expected: Any, tol: Tolerance, /) -> None:
     ratio = np.where(wrong, difference / np.where(allowed > 0, allowed, np.nan), 0.0)
     place = _worst(np.where(np.isnan(ratio), np.inf, ratio))
     share = int(wrong.sum())
-    spread = (
-        "all over the result" if share * 10 >= a.size and share > 1 else "in few outputs: look there for a local fault"
-    )
-    size = float(np.broadcast_to(allowed, a.shape)[place])
+    spread = "in few outputs: look there for a local fault"
+    if share * 10 >= a.size:
+        spread = "all over the result" if a.size > 1 else "a scalar"
+    odd = int((wrong & (np.isfinite(a) != np.isfinite(b))).sum())
+    spread += f"; {odd} where one result is not finite and the other is" if odd else ""
+    size, worst = (float(np.broadcast_to(x, a.shape)[place]) for x in (allowed, np.asarray(tol.worst_case)))
     message = (
         f"{share} of {a.size} outputs are further apart than rounding explains, {spread}\n"
         f"worst at {list(map(int, place))}: {a[place]!r} and {b[place]!r}, {_ulps(a[place], b[place], form):.6g} ulps apart,"
-        f" {difference[place]:.3g} where {size:.3g} is allowed (worst case {float(np.max(np.asarray(tol.worst_case))):.3g})\n"
+        f" {difference[place]:.3g} where {size:.3g} is allowed (worst case {worst:.3g})\n"
         f"tolerance: {tol.op} between {' and '.join(tol.sides)}, at a confidence of 1 - {1 - tol.confidence:.0e}"
     )
     raise AssertionError(message)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import pytest
 
 import fpsim
 from fpsim._roundoff import account
+from fpsim._tolerance_text import rounded_up
 from fpsim.cli import main
-from fpsim.errors import InputError
+from fpsim.errors import FpsimError, InputError, StrategyError
 from fpsim.testing import assert_bitwise_equal, assert_close, assert_max_ulp
+from fpsim.tolerances import tail
 
 STRATEGIES = ("serial", "pairwise", "numpy_sum", "lanes(8)", "grid(4, 64)", "split_k(5)", "reverse")
 
@@ -45,6 +49,61 @@ def test_no_error_of_a_product_passes_the_hard_bound(text: str) -> None:
         assert own is not None
         errors = np.abs(fpsim.exact.matmul(a, b).error(fpsim.matmul(a, b, text)))
         assert (errors <= own.hard * (1 + 1e-12)).all(), law
+
+
+ORDERS = (
+    "serial", "pairwise", "lanes(3, combine=fold)", "numpy_sum", "chunks(7, serial+acc(float64))",
+    "chunks(5, pairwise+acc(bfloat16))", "split_k(2, serial+output(float16))", "chunks(4, serial+product(float64))",
+)  # fmt: skip
+FORMATS = (
+    "float32", "float64", "float16", "bfloat16", "e4m3fn", "e5m2", "e4m3fn(overflow=saturate)", "float6_e3m2fn",
+    "float16(overflow=nan)", "format(1, -10, 10)", "format(2, -3, 3, overflow=saturate)", "float32(subnormals=False)",
+)  # fmt: skip
+MODES = ("", "", "", ", toward_zero", ", up", ", down", ", to_odd", ", nearest_away")
+DATA = ("normal", "wide(-20, 14)", "integers(-9, 9)", "wide(-149, -120)", "constant(0.1)", "wide(-75, -60)", "harmonic")
+
+
+def _any_strategy(source: random.Random) -> fpsim.Strategy | None:
+    """Return a strategy of any arithmetic; None where the settings contradict each other."""
+    pick = source.choice
+    text = pick(ORDERS) + pick(("", "+start(0.0)", "+start(-0.0)"))
+    text += pick(("", f"+acc({pick(FORMATS)}{pick(MODES)})")) + pick(("", "+fma", f"+product({pick(FORMATS)})"))
+    text += pick(("", "", f"+operands({pick(FORMATS)}{pick(MODES)})")) + pick(
+        ("", f"+output({pick(FORMATS)}{pick(MODES)})")
+    )
+    try:
+        return fpsim.strategy(text)
+    except StrategyError:
+        return None
+
+
+def test_no_error_passes_the_hard_bound_of_any_arithmetic() -> None:
+    source, rng, tried = random.Random(5), np.random.default_rng(5), 0
+    for _ in range(350):
+        chosen, k = _any_strategy(source), source.choice((1, 2, 5, 33, 90))
+        if chosen is None:
+            continue
+        a, b = (fpsim.law(source.choice(DATA)).draw(shape, rng=rng) for shape in ((3, k), (k, 4)))
+        for op, given in (("sum", (b,)), ("matmul", (a, b))):
+            axis = 0 if op == "sum" else None
+            try:
+                own = account(op, chosen, *given, axis=axis)
+            except FpsimError:  # a named rule that is for sums, or for other types
+                continue
+            if own is None:
+                continue
+            tried += 1
+            exact = fpsim.exact.sum(b, axis=0) if op == "sum" else fpsim.exact.matmul(a, b)
+            errors = np.abs(exact.error(fpsim.sum(b, chosen, axis=0) if op == "sum" else fpsim.matmul(a, b, chosen)))
+            assert (np.where(np.isnan(errors), np.inf, errors) <= own.hard).all(), (str(chosen), op)
+    assert tried > 200
+
+
+@pytest.mark.parametrize(
+    "text", ["serial+kahan", "serial+ftz", "serial+daz", "fused(4)+align(25)", "serial+acc(float32(subnormals=False))"]
+)
+def test_arithmetic_without_an_account(text: str) -> None:
+    assert account("sum", fpsim.strategy(text), np.ones(9, np.float32)) is None
 
 
 def test_exact_sums_need_no_tolerance() -> None:
@@ -129,6 +188,104 @@ def test_structured_and_drifting_data_are_flagged() -> None:
     assert any("worst-case" in flag for flag in compensated.flags)
 
 
+def test_tails_are_safe_and_scale() -> None:
+    rng = np.random.default_rng(0)
+    for parts in ((1.0,), (1.0, 1.0), (1.0, 0.1, 0.1), (1.0,) * 20):
+        errors = sum(rng.uniform(-size, size, 200_000) for size in parts)
+        variances = np.square(parts) / 3
+        for level in (0.1, 0.01, 0.001):
+            bound = tail(np.array(variances.sum()), np.array(variances.max()), level)
+            assert np.quantile(np.abs(errors), 1 - level) <= bound
+            # Chernoff's bound is no more than this above the quantile
+            assert bound < 1.6 * np.quantile(np.abs(errors), 1 - level)
+    for scale in (1e-280, 1e280):
+        assert tail(np.array(3 * scale), np.array(scale), 1e-15) == pytest.approx(
+            math.sqrt(scale) * float(tail(np.array(3.0), np.array(1.0), 1e-15)), rel=1e-12
+        )
+    assert tail(np.zeros(2), np.zeros(2), 0.1).tolist() == [0, 0]
+    assert np.isinf(tail(np.array(np.inf), np.array(0.0), 0.1))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("size", [1.0, 1e-3])
+def test_a_pair_of_numbers_is_never_tighter(dtype: type, size: float) -> None:
+    rng = np.random.default_rng(3)
+    for law in (rng.standard_normal, rng.random):
+        a: Any = np.asarray(law((9, 40)) * size, dtype)
+        b: Any = np.asarray(law((9, 40)) * size, dtype)
+        form = np.dtype(dtype).name
+        sides = (f"serial+fma+acc({form})", f"pairwise+acc({form})")
+        tol = fpsim.tolerance("matmul", a, b.T, between=sides)
+        results = [fpsim.matmul(a, b.T, side) for side in sides]
+        allowed = tol.atol + tol.rtol * np.abs(results[1].astype(np.float64))
+        assert (allowed >= tol.probabilistic).all()
+        # A result that is off by all of its own tolerance passes, in the arithmetic of the library
+        right = results[1].astype(np.float64)
+        edge = (right + 0.99 * tol.probabilistic).astype(dtype)
+        edge = np.where(np.abs(edge - right) <= tol.probabilistic, edge, results[1])
+        np.testing.assert_allclose(edge, results[1], **tol.kwargs("numpy"))
+
+
+def test_numbers_beyond_the_squares_of_float64() -> None:
+    x = np.random.default_rng(4).random(100) * 1e-200
+    tol = fpsim.tolerance("sum", x, strategy="serial+acc(float64)")
+    assert tol.probabilistic == tol.worst_case > 0
+    assert abs(fpsim.exact.sum(x).error(fpsim.sum(x, "serial+acc(float64)"))) <= tol.probabilistic
+
+
+def test_terms_that_are_not_finite() -> None:
+    x = np.random.default_rng(5).random((4, 50), np.float32)
+    x[0, 3], x[1, 4], x[2, 5] = np.nan, np.inf, -np.inf
+    tol = fpsim.tolerance("sum", x, between=("serial", "pairwise"), axis=1)
+    assert tol.probabilistic[:3].tolist() == [0, 0, 0]
+    assert 0 < tol.atol < 1e-4
+    assert any("3 outputs are not finite" in flag for flag in tol.flags)
+    one, other = fpsim.sum(x, "serial", axis=1), fpsim.sum(x, "pairwise", axis=1)
+    assert_close(one, other, tol)
+    np.testing.assert_allclose(one, other, **tol.kwargs("numpy"))
+    other[1] = 3
+    with pytest.raises(AssertionError, match="1 where one result is not finite"):
+        assert_close(one, other, tol)
+
+
+def test_zeros_do_not_make_errors_drift() -> None:
+    rng = np.random.default_rng(6)
+    x = (rng.random(1000) * (rng.random(1000) < 0.3)).astype(np.float32)
+    assert fpsim.tolerance("sum", x, strategy="serial").flags == ()
+
+
+def test_sums_over_several_axes_are_not_taken_for_sorted() -> None:
+    x = np.random.default_rng(7).random((60, 5, 4), np.float32)
+    assert fpsim.tolerance("sum", x, strategy="numpy_sum", axis=(0, 2)).flags == ()
+    assert fpsim.tolerance("sum", np.sort(x, axis=0), strategy="numpy_sum", axis=(0,)).flags != ()
+
+
+def test_a_compensated_side_costs_its_bound_and_no_more() -> None:
+    x = np.random.default_rng(8).standard_normal((300, 500)).astype(np.float32)
+    tol = fpsim.tolerance("sum", x, between=("serial", "serial+kahan"), axis=1, confidence=0.999)
+    alone = fpsim.tolerance("sum", x, strategy="serial", axis=1, confidence=0.999)
+    kahan = fpsim.bounds.bound("sum", "serial+kahan", x, axis=1)
+    np.testing.assert_allclose(tol.probabilistic, np.minimum(alone.probabilistic + kahan, tol.worst_case), rtol=1e-12)
+    assert (tol.probabilistic < tol.worst_case).mean() > 0.9
+    assert_close(fpsim.sum(x, "serial", axis=1), fpsim.sum(x, "serial+kahan", axis=1), tol)
+
+
+def test_pilot_data_have_the_true_shape() -> None:
+    # Which columns of this product NumPy computes by which order depends on its shape.
+    tol = fpsim.tolerance("matmul", "normal", shape="3x200x70", between=("serial+fma", "numpy_matmul"))
+    a, b = fpsim.law("normal").draw((3, 200), rng=1), fpsim.law("normal").draw((200, 70), rng=2)
+    given = fpsim.tolerance("matmul", a, b, between=("serial+fma", "numpy_matmul"))
+    assert 0.7 < tol.atol / given.atol < 1.5
+    assert fpsim.tolerance("sum", "constant(1e38)", shape=100, strategy="serial").atol == math.inf
+    assert fpsim.tolerance("dot", "normal", shape=300, strategy="serial+fma").outputs == 1
+
+
+def test_printed_numbers_are_rounded_up() -> None:
+    for x in (1.0, 1.2341e-7, 9.9951e-3, 1.235e8, 0.0, math.inf, 1.005e-12):
+        shown = float(rounded_up(x))
+        assert x <= shown <= x * 1.01 or x == shown
+
+
 def test_text_and_dict() -> None:
     x = fpsim.law("normal").draw((7, 100), rng=9)
     tol = fpsim.tolerance("sum", x, between=("serial", "pairwise"), axis=1)
@@ -149,6 +306,9 @@ def test_text_and_dict() -> None:
         ((np.ones(3),), {"strategy": "serial", "confidence": 1.0}, "confidence"),
         ((np.ones(3),), {"strategy": "serial", "shape": 3}, "shape is for"),
         ((np.ones(0),), {"strategy": "serial"}, "empty"),
+        ((np.ones(3),), {"strategy": "serial", "axis": 4}, "axis 4"),
+        ((np.ones(3),), {"strategy": "serial", "outputs": 0}, "outputs must be"),
+        ((np.ones(3),), {"strategy": []}, "at least one strategy"),
         (("normal", "normal"), {"strategy": "serial", "shape": 3}, "one law"),
     ],
 )

@@ -35,6 +35,7 @@ from fpsim.kernels.sequencer import (
 )
 
 _FAR = 4000  # the exponent of the grid of zero: zero is a multiple of everything
+_SMALL = 2.0**-1000  # below this, products and halves may themselves be rounded in float64
 _TO_NEAREST = 2  # rounding modes below this one are to nearest, with errors of at most half an ulp
 
 
@@ -62,16 +63,30 @@ def ulp_exponent(x: float, precision: int, emin: int) -> int:
 
 
 @inlined
-def smaller(a: float, x: float, grid: int, table: Any, f: int) -> float:
-    """Return what the error of a + x cannot pass, a being in the format: abs(x), or a smaller abs(a) if x is too."""
-    if abs(a) < abs(x) and ulp_exponent(x, int(table[f]), int(table[f + 1])) <= grid:
-        return abs(a)
-    return abs(x)
+def smaller(a: float, a_grid: int, x: float, grid: int, table: Any, f: int) -> float:
+    """Return what the error of rounding a + x to nearest cannot pass: abs(x) if a is in the format, abs(a) if x is."""
+    least = math.inf
+    if ulp_exponent(a, int(table[f]), int(table[f + 1])) <= a_grid:
+        least = abs(x)
+    if abs(a) < least and ulp_exponent(x, int(table[f]), int(table[f + 1])) <= grid:
+        least = abs(a)
+    return least
+
+
+@inlined
+def overflows(value: float, table: Any, f: int) -> bool:
+    """Whether rounding a value to a format goes beyond its largest number, whatever stands for infinity there."""
+    exponent = ulp_exponent(table[f + 2], int(table[f]), int(table[f + 1]))
+    if int(table[f + 5]) < _TO_NEAREST:
+        exponent -= 1
+    # A little less, for a value that is itself rounded in float64, where float64's own overflows are infinite.
+    return abs(value) >= (table[f + 2] + math.ldexp(1.0, exponent)) * (1.0 - 2.0**-50) and table[f] < 53.0
 
 
 @kernel
 def note(
     total: float,
+    value: float,
     grid: int,
     odd: float,
     small: float,
@@ -86,8 +101,10 @@ def note(
     """Account for one rounding to `total` of a number on a grid, whose last bit is 1 with probability `odd`.
 
     Returns the same of the result. A tie goes to even, so that after one dropped bit the last bit is 0 more often.
+    `value` is the number in float64: it tells an overflow that saturates from a rounding. The error is no larger than
+    `small`, which counts if float64 has it with full precision.
     """
-    if total - total != 0.0:  # an overflow, or a number that was not finite before
+    if total - total != 0.0 or overflows(value, table, f):
         hard[m, j] += math.inf
         variance[m, j] += math.inf
         return grid, odd
@@ -107,8 +124,12 @@ def note(
         ties = math.ldexp(1.0, -lost) if lost < 500 else 0.0
         spread = (1.0 + 2.0 * ties * ties) / 12.0
         odd = 0.5 * (1.0 - ties)
-    spread = min(spread * size * size, small * small)
-    hard[m, j] += min(0.5 * size, small)
+    spread *= size * size
+    if small > _SMALL:
+        spread = min(spread, small * small)
+        hard[m, j] += min(0.5 * size, small)
+    else:
+        hard[m, j] += 0.5 * size if size > _SMALL else size
     variance[m, j] += spread
     largest[m, j] = max(largest[m, j], spread)
     return ulp, odd
@@ -160,19 +181,24 @@ def _leaves(
                 if has_left and (first or not fma):
                     exact = left[k] * x
                     x = multiplied(left[k], x, table, PRODUCT)
-                    grid, odd = note(x, grid, odd, abs(exact), table, PRODUCT, m, j, hard, variance, largest)
+                    grid, odd = note(x, exact, grid, odd, abs(exact), table, PRODUCT, m, j, hard, variance, largest)
                 if first:
                     total = rounded(x, table, ACCUMULATOR)
                     small = abs(x)
+                    value = x
                 elif has_left and fma:
                     total = fused(left[k], x, s[r, j], table, ACCUMULATOR)
-                    small = smaller(s[r, j], left[k] * x, grid, table, ACCUMULATOR)
+                    value = s[r, j] + left[k] * x
+                    small = smaller(s[r, j], q[r, j], left[k] * x, grid, table, ACCUMULATOR)
                     grid, odd = last_bit(q[r, j], p[r, j], grid, odd)
                 else:
                     total = added(s[r, j], x, table, ACCUMULATOR)
-                    small = smaller(s[r, j], x, grid, table, ACCUMULATOR)
+                    value = s[r, j] + x
+                    small = smaller(s[r, j], q[r, j], x, grid, table, ACCUMULATOR)
                     grid, odd = last_bit(q[r, j], p[r, j], grid, odd)
-                q[r, j], p[r, j] = note(total, grid, odd, small, table, ACCUMULATOR, m, j, hard, variance, largest)
+                q[r, j], p[r, j] = note(
+                    total, value, grid, odd, small, table, ACCUMULATOR, m, j, hard, variance, largest
+                )
                 s[r, j] = total
             first = False
 
@@ -205,10 +231,11 @@ def account(
                 elif code[at, OP] == ADD:
                     for j in range(s.shape[1]):
                         total = added(s[r, j], s[r + 1, j], table, ACCUMULATOR)
-                        small = smaller(s[r, j], s[r + 1, j], q[r + 1, j], table, ACCUMULATOR)
+                        value = s[r, j] + s[r + 1, j]
+                        small = smaller(s[r, j], q[r, j], s[r + 1, j], q[r + 1, j], table, ACCUMULATOR)
                         grid, odd = last_bit(q[r, j], p[r, j], q[r + 1, j], p[r + 1, j])
                         q[r, j], p[r, j] = note(
-                            total, grid, odd, small, table, ACCUMULATOR, m, j, hard, variance, largest
+                            total, value, grid, odd, small, table, ACCUMULATOR, m, j, hard, variance, largest
                         )
                         s[r, j] = total
                 elif table[HAS_OUTPUT] != 0.0:
@@ -216,6 +243,6 @@ def account(
                         total = rounded(s[r, j], table, OUTPUT)
                         small = abs(s[r, j])
                         q[r, j], p[r, j] = note(
-                            total, q[r, j], p[r, j], small, table, OUTPUT, m, j, hard, variance, largest
+                            total, s[r, j], q[r, j], p[r, j], small, table, OUTPUT, m, j, hard, variance, largest
                         )
                         s[r, j] = total
