@@ -38,8 +38,8 @@ _LAWS = (
     "cancelling wide(-12, 12)", "tiny", "normal(1, 1)", "cancelling normal(0, 1)",
 )  # fmt: skip
 _NARROW_LAWS = (
-    "normal(0, 1)", "wide(-6, 6)", "cancelling wide(-4, 4)", "uniform(-1, 1)", "wide(-3, 3)", "cancelling normal(0, 1)",
-    "tiny", "normal(1, 1)", "wide(-2, 2)",
+    "normal(0, 1)", "{wide}", "cancelling {wide}", "uniform(-1, 1)", "cancelling {wide}", "cancelling normal(0, 1)",
+    "tiny", "cancelling {wide}", "wide(-6, 6)",
 )  # fmt: skip
 Progress = Callable[[int, int, str], None]
 
@@ -278,7 +278,11 @@ def _sizes(op: str, n: int | None, shape: tuple[int, ...] | None) -> tuple[int, 
 
 def laws_of(form: Format, /) -> tuple[str, ...]:
     """Return the laws that operands of a format are drawn from, as `fpsim._black_box.BlackBox.draw` reads them."""
-    return _LAWS if form.emax > 100 else _NARROW_LAWS
+    if form.emax > 100:
+        return _LAWS
+    # As wide as the format: else a float32 accumulator loses nothing, and any order of it has the same bits.
+    wide = f"wide({max(form.emin - form.precision + 5, -20)}, {form.emax - 3})"
+    return tuple(text.format(wide=wide) for text in _NARROW_LAWS)
 
 
 class _Work:

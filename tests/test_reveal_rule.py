@@ -27,8 +27,9 @@ def test_numpy() -> None:
     found = fpsim.reveal_rule(np.sum, sizes=[100, 700], replays=20)
     assert str(found.rule) == "numpy_sum"
     assert set(found.verified).isdisjoint(found.sizes)
-    assert min(found.verified) < 100
-    assert max(found.verified) > 1400
+    verified = [size for size in found.verified if isinstance(size, int)]
+    assert min(verified) < 100
+    assert max(verified) > 1400
     assert "20 of 20 random replays have equal bits at each of" in str(found)
     plain = found.to_dict()
     assert json.loads(json.dumps(plain)) == plain

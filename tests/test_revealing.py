@@ -292,3 +292,25 @@ def test_a_narrow_result_counts_in_parts() -> None:
     prober = Prober.of(box)
     assert prober.capacity == 2048
     assert prober.sizes(0, 2500)[0] == 2501
+
+
+@pytest.mark.parametrize("n", [16, 300])
+def test_float16_summed_in_float32_keeps_its_order(n: int) -> None:
+    def backwards(x: Any) -> Any:
+        return np.float16(np.add.accumulate(x[::-1].astype(np.float32))[-1])
+
+    revealed = fpsim.reveal(backwards, n=n, dtype="float16")
+    assert revealed.strategy is not None
+    rng = np.random.default_rng(11)
+    for _ in range(40):
+        x = fpsim.law("wide(-20, 12)").draw(n, rng=rng, dtype="float16")
+        half = (n - 1) // 2
+        x[half : 2 * half] = -rng.permutation(x[:half])
+        with np.errstate(over="ignore"):
+            assert fpsim.sum(x, revealed.strategy) == backwards(x)
+
+
+def test_a_function_of_nothing() -> None:
+    revealed = fpsim.reveal(lambda x: np.float32(7), n=20)  # noqa: ARG005
+    assert not revealed.found
+    assert any("does not depend on the terms" in note for note in revealed.evidence.notes)

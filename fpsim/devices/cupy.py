@@ -21,6 +21,9 @@ _SIMPLE, _BESIDE = 512, 32  # threads of a block of CuPy's own kernel, and the m
 _CUBLAS = "CuPy gives {} to cuBLAS, whose order depends on the shape and on the version"
 
 
+_NEWEST = 9  # compute capability that CUB's policy was checked on
+
+
 def implementations() -> list[Implementation]:
     """Return ``cupy``."""
     cupy, reason = imported("cupy", _LIBRARY, "cupy-cuda13x (or cupy-cuda12x, as the driver needs)")
@@ -36,6 +39,9 @@ def implementations() -> list[Implementation]:
         f"{properties['minor']}, {processors} multiprocessors)"
     )
     strategies = _strategies(version, 5 * processors * (threads // _THREADS))
+    if int(properties["major"]) > _NEWEST:
+        reason = f"CuPy's sums are known for compute capabilities up to {_NEWEST}.0: CUB has other tiles on newer GPUs"
+        strategies |= {name: unknown(reason) for name in strategies if name != "multiply"}
     calls = _launches(cupy)
     routines = {name: Routine(calls[name], rule, reproducible=name != "cumsum") for name, rule in strategies.items()}
     return [

@@ -23,12 +23,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from fpsim.devices._libraries import imported
+from fpsim.devices._libraries import imported, release, unknown
 from fpsim.devices.base import Array, Implementation, Routine
 from fpsim.errors import FpsimError, InputError, UnknownOrderError
 
 #: Torch's name of a type by NumPy's (bfloat16 is that of ml_dtypes).
 _TYPES = {"float32": "float32", "float64": "float64", "float16": "float16", "bfloat16": "bfloat16"}
+_CHECKED = (2, 13)
 _TIMEOUT = 60.0  # seconds that a start or a call may take
 _GRACE = 5.0  # seconds that processes get to end by themselves
 
@@ -36,7 +37,9 @@ _GRACE = 5.0  # seconds that processes get to end by themselves
 def implementations() -> list[Implementation]:
     """Return the all-reduce of PyTorch's Gloo."""
     version, missing = _torch()
-    routine = Routine(_launch, _strategy)
+    known = not missing and release(version) == _CHECKED
+    strategy = _strategy if known else unknown(f"Gloo's all-reduce is known for PyTorch 2.13, not for {version}")
+    routine = Routine(_launch, strategy)
     return [
         Implementation(
             "gloo", "Gloo in PyTorch", version, "processes of this machine, over loopback", routines={"all_reduce": routine},

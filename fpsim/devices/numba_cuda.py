@@ -20,11 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim.devices import _cuda_kernels as kernels
+from fpsim.devices._libraries import unknown
 from fpsim.devices.base import Implementation, Routine
 from fpsim.errors import UnknownOrderError
 
 _LIBRARY = "numba-cuda"
 _SETTINGS = {"sum": "", "fused": "+fma", "separate": "+separate"}
+_CHECKED = (0, 30)  # numba.cuda.reduce
 _BROKEN = (0, 30, 4)  # calls numpy.row_stack, which NumPy 2.5 no longer has
 
 
@@ -47,7 +49,10 @@ def implementations() -> list[Implementation]:
     for name in kernels.PRODUCTS:
         add(f"cuda.{name}", {"matmul": _product(name, "fused")})
         add(f"cuda.{name}.separate", {"matmul": _product(name, "separate")})
-    add("numba.cuda.reduce", {"sum": Routine(_reduce, _known("numba_cuda_reduce"))})
+    rule: Callable[..., str] = _known("numba_cuda_reduce")
+    if not reason and _numbers(version)[:2] != _CHECKED:
+        rule = unknown(f"numba.cuda.reduce is known for numba-cuda 0.30, not for {version}")
+    add("numba.cuda.reduce", {"sum": Routine(_reduce, rule)})
     return found
 
 

@@ -38,6 +38,8 @@ class ProfileOrder(Order):
             parts = self._parts("dot", (shape.k,))
         elif shape.n == 1 and self._has("matvec", (shape.m, shape.k)):
             parts = self._parts("matvec", (shape.m, shape.k))
+        elif shape.m == 1 and self._has("vecmat", (shape.k, shape.n)):
+            parts = self._parts("vecmat", (shape.k, shape.n))
         else:
             parts = self._parts("matmul", (shape.m, shape.k, shape.n))
         if len(parts) == 1 and isinstance(parts[0].order, NumpyMatmul):  # has parts of its own
