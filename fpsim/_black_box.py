@@ -81,7 +81,9 @@ class BlackBox:
         """
         self.calls += 1
         # A routine may keep or change what it is given.
-        values, _ = as_floats(self._function(*(x.copy() for x in operands)), name="the result")
+        with np.errstate(all="ignore"):  # operands may overflow in it
+            result = self._function(*(x.copy() for x in operands))
+        values, _ = as_floats(result, name="the result")
         if values.shape != self.output_shape and values.size == self.outputs and values.size == 1:
             values = values.reshape(self.output_shape)
         if values.shape != self.output_shape:
