@@ -119,7 +119,8 @@ def crossover_text(x: Crossover) -> list[str]:
         *_wrapped(
             f"The GPU is faster {since(first)} where operands and result stay on it, and {since(moved)} where they are"
             " copied each time: one multiplication for each number that is moved is too little work to pay for the"
-            " copies, and a small matrix too little to pay for starting a kernel. The results have the same bits."
+            " copies, and a small matrix too little to pay for starting a kernel."
+            + (" The results have the same bits." if x.same_bits else " The results do NOT have the same bits.")
         ),
     ]
 

@@ -74,6 +74,8 @@ class Crossover:
         Median times for each size.
     measured : bool
         On this machine; otherwise these are recorded figures.
+    same_bits : bool
+        The results had the same bits.
     """
 
     cpu: str
@@ -83,6 +85,7 @@ class Crossover:
     gpu_seconds: tuple[float, ...]
     gpu_seconds_with_transfers: tuple[float, ...]
     measured: bool
+    same_bits: bool = True
 
     def first_faster(self, *, transfers: bool) -> tuple[int, int] | None:
         """Return the smallest size from which on the GPU is the faster one, or None where it never is."""
@@ -98,6 +101,7 @@ class Crossover:
             "cpu": self.cpu,
             "gpu": self.gpu,
             "measured_here": self.measured,
+            "same_bits": self.same_bits,
             "sizes": [list(size) for size in self.sizes],
             "cpu_seconds": list(self.cpu_seconds),
             "gpu_seconds": list(self.gpu_seconds),
@@ -118,13 +122,15 @@ def crossover(implementations: Sequence[Implementation], /) -> Crossover:
         return recorded_crossover()
     rng = np.random.default_rng(0)
     rows: list[tuple[float, float, float]] = []
+    same = True
     for size in SIZES:
         a, b = (law("uniform(0, 1)").draw(size, rng=rng) for _ in range(2))
         there = measure(gpu[0], "multiply", a, b)
         assert there.with_transfers is not None
         rows.append((measure(cpu[0], "multiply", a, b).compute, there.compute, there.with_transfers))
+        same = same and np.array_equal(cpu[0].run("multiply", a, b), gpu[0].run("multiply", a, b))
     here, compute, moved = zip(*rows, strict=True)
-    return Crossover(_title(cpu[0]), _title(gpu[0]), SIZES, here, compute, moved, measured=True)
+    return Crossover(_title(cpu[0]), _title(gpu[0]), SIZES, here, compute, moved, True, same)
 
 
 def _title(one: Implementation) -> str:
