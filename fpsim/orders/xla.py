@@ -38,7 +38,7 @@ class XlaCpuSum(NamedRule):
     over blocks of 64 terms that are added in groups of four; a sum over the first axis of a matrix has one lane, with
     blocks of 256. Where XLA has several `threads`, more than 32768 elements are cut into such runs; JAX 0.11, and the
     dot product in 0.10 too, do so with one thread. A run over the first axis has as many ``rows`` as fit into 32768
-    elements (JAX 0.10), or as many ``blocks`` of 256 rows, at least one (JAX 0.11, where a single column is a vector).
+    elements (JAX 0.10), or as many ``blocks`` of 256 rows, at least one (JAX 0.11). A single column is a vector.
     """
 
     threads: int = 1
@@ -54,7 +54,7 @@ class XlaCpuSum(NamedRule):
         if math.prod(case.shape) < _LIBRARY:
             return case.axes, [Part(_Windows())]
         newer = self.runs == "blocks"
-        if case.n <= 1 or case.axes[-1] == len(case.shape) - 1 or (newer and case.outputs == 1):
+        if case.n <= 1 or case.axes[-1] == len(case.shape) - 1 or case.outputs == 1:
             return case.axes, [Part(_Library(self.threads))]
         share = _SHARE // case.outputs if self.threads > 1 else 0
         if self.threads > 1 and newer:
