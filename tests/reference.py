@@ -345,8 +345,14 @@ def _permute(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) 
 
 
 def _shuffle(order: Any, terms: list[Term], arithmetic: Arithmetic, width: int) -> Node:
-    places = np.random.default_rng(order.seed).permutation(len(terms))
-    return naive(order.inner, [terms[i] for i in places], arithmetic, width)
+    blocks = [terms[i : i + order.block] for i in range(0, len(terms), order.block)]
+    rng = np.random.default_rng(order.seed)
+    if order.window:
+        times = [i + order.window * late for i, late in enumerate(rng.random(len(blocks)))]
+        places = sorted(range(len(blocks)), key=lambda i: times[i])
+    else:
+        places = list(rng.permutation(len(blocks)))
+    return naive(order.inner, [term for i in places for term in blocks[i]], arithmetic, width)
 
 
 def _tree(order: Any, terms: list[Term], arithmetic: Arithmetic, _width: int) -> Node:

@@ -10,7 +10,7 @@ import reference
 
 import fpsim
 from fpsim.errors import InputError, StrategyError
-from fpsim.orders import ORDERS, combinators, explicit
+from fpsim.orders import ORDERS, base, combinators, explicit, permutations
 from fpsim.programs import Program
 from fpsim.strategies import Strategy
 
@@ -74,6 +74,9 @@ ORDER_TEXTS = [
     "shuffle(0)",
     "shuffle(4, grid(2, 4))",
     "shuffle(1, pairwise)",
+    "shuffle(5, block=4)",
+    "shuffle(6, window=3)",
+    "chunks(2, combine=shuffle(7, pairwise, block=3, window=2))",
     "shuffle(2, lanes(4, combine=fold))",
     "chunks(8, combine=shuffle(3))",
     "split_k(6, combine=rotate(2, fold))",
@@ -115,7 +118,8 @@ def test_order_is_the_tree_it_says(text: str) -> None:
 
 def test_every_generic_order_is_tried() -> None:
     tried = " ".join(ORDER_TEXTS)
-    generic = [name for name, kind in ORDERS.items() if kind.__module__ in (combinators.__name__, explicit.__name__)]
+    homes = [module.__name__ for module in (base, combinators, explicit, permutations)]
+    generic = [name for name, kind in ORDERS.items() if kind.__module__ in homes]
     assert [name for name in generic if name not in tried] == ["permute", "tree"]  # which have a test of their own
 
 
@@ -256,10 +260,9 @@ IRREGULAR = {
     "interleaved(4, interleaved(2), block=5, combine=interleaved(2))",
     "rotate(3, grid(2, 4))",
     "chunks(3, combine=grid(2, 4))",
-    "chunks(8, combine=shuffle(3))",
 }
 LARGE = [
-    *(text for text in ORDER_TEXTS if text not in IRREGULAR and not text.startswith("shuffle")),
+    *(text for text in ORDER_TEXTS if text not in IRREGULAR and "shuffle" not in text),
     "grid(132, 512, 4)",
     "grid(1024, 256, 8, block=fold, combine=fold)",
     "lanes(1024, combine=fold)",
@@ -333,3 +336,18 @@ def test_large_irregular_orders() -> None:
         assert fpsim.sum(x, f"shuffle(7, {inner})") == fpsim.sum(x[places], inner), inner
     for text in IRREGULAR:
         assert fpsim.strategy(text).program(n).nodes[-1, 4] == n
+
+
+def test_shuffle_without_a_seed_stands_for_many_orders() -> None:
+    with pytest.raises(StrategyError, match=r"give a seed, as in shuffle\(0\), or ask fpsim\.spread"):
+        fpsim.sum(np.ones(4, np.float32), "chunks(2, combine=shuffle)")
+
+
+def test_blocks_stay_together_and_a_window_keeps_terms_near_their_place() -> None:
+    places = permutations.Shuffle(block=32).places(1000, np.random.default_rng(1))
+    assert sorted(places) == list(range(1000))
+    runs = np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)
+    assert {int(run[0]) % 32 for run in runs} == {0}
+    near = permutations.Shuffle(window=10).places(1000, np.random.default_rng(1))
+    assert sorted(near) == list(range(1000))
+    assert 0 < np.abs(near - np.arange(1000)).max() < 10

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fpsim.orders.base import Configured, Order
+from fpsim.orders.base import Configured, Order, Serial
 from fpsim.orders.collectives import GlooRing, MpiRabenseifner, MpiRecursiveDoubling, MpiRing, NcclRing, NcclTree
 from fpsim.orders.combinators import (
     Cascade,
@@ -12,11 +12,6 @@ from fpsim.orders.combinators import (
     Interleaved,
     Lanes,
     Pairwise,
-    Permute,
-    Reverse,
-    Rotate,
-    Serial,
-    Shuffle,
     Split,
     SplitK,
 )
@@ -29,6 +24,7 @@ from fpsim.orders.numpy import NumpyProd, NumpySum
 from fpsim.orders.numpy_einsum import EinsumDot, EinsumSum
 from fpsim.orders.numpy_matmul import NumpyMatmul
 from fpsim.orders.openblas import OpenblasDdot, OpenblasSdot
+from fpsim.orders.permutations import Permute, Reverse, Rotate, Shuffle
 from fpsim.orders.profile import ProfileOrder
 from fpsim.orders.tensor_core import Fused, TensorCore
 from fpsim.orders.torch_cpu import TorchCpuNorm, TorchCpuSum

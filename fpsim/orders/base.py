@@ -8,7 +8,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Settings
+from fpsim.errors import StrategyError
 from fpsim.formats import Format
 from fpsim.programs import Builder, Items, Segment, count_items, flat, joined, rows_of
 
@@ -183,6 +187,20 @@ class Configured(Order):
         return f"{self.order}{self.settings}"
 
 
+@dataclass(frozen=True, slots=True)
+class Serial(Order):
+    """One accumulator takes the terms from left to right."""
+
+    name: ClassVar[str] = "serial"
+
+    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
+        del width
+        return builder.fold(items, arithmetic)
+
+
+SERIAL = Serial()
+
+
 def finished(builder: Builder, total: Segment, settings: Settings) -> Segment:
     """Return the sum `total` rounded to the output format of `settings`, if they name one."""
     if settings.output is None:
@@ -287,3 +305,33 @@ class _Cursor:
 
 def _one(segment: Segment, position: int) -> Segment:
     return Segment(segment.base + position * segment.stride, 1, 0, item=segment.item)
+
+
+class Scattered:
+    """Terms by number, for orders that take them in no regular way."""
+
+    def __init__(self, items: Items) -> None:
+        self._rows = rows_of(items)
+        self._bases = np.concatenate([row.base + row.stride * np.arange(row.count) for row in self._rows])
+        self._owners = np.repeat(np.arange(len(self._rows)), [row.count for row in self._rows])
+
+    def pick(self, places: NDArray[np.int64]) -> Items:
+        """Return the terms with these numbers, in this order."""
+        bases, owners = self._bases[places].tolist(), self._owners[places].tolist()
+        return joined(
+            Segment(base, 1, 0, item=self._rows[owner].item) for base, owner in zip(bases, owners, strict=True)
+        )
+
+
+def parts(inner: Order, combine: Order) -> list[str]:
+    """Return the arguments `inner` and `combine` as a text shows them."""
+    first = [] if inner == SERIAL else [str(inner)]
+    return first if combine == SERIAL else [*first, f"combine={combine}"]
+
+
+def at_least_one(order: str, **values: object) -> None:
+    """Raise `StrategyError` unless these arguments of an order are whole numbers of at least 1."""
+    for name, value in values.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            message = f"{order}: {name} must be a whole number of at least 1, not {value!r}"
+            raise StrategyError(message)

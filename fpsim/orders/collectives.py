@@ -22,8 +22,7 @@ import numpy as np
 from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
 from fpsim.errors import StrategyError
 from fpsim.formats import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, Format
-from fpsim.orders.base import Part, Reduction, pairs
-from fpsim.orders.combinators import Scattered
+from fpsim.orders.base import Part, Reduction, Scattered, pairs
 from fpsim.orders.named import NamedRule
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
 

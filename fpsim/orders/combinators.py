@@ -1,4 +1,4 @@
-"""The generic orders. They nest: wherever a rule needs the sum of a part, or of partial sums, that is an order too."""
+"""The generic orders that cut terms into parts. They nest: the sum of a part, or of partial sums, is an order too."""
 
 from __future__ import annotations
 
@@ -10,22 +10,9 @@ from numpy.typing import NDArray
 
 from fpsim.arithmetic import Arithmetic
 from fpsim.errors import InputError, StrategyError
-from fpsim.orders.base import Order, halves, pairs
+from fpsim.orders.base import SERIAL, Order, Scattered, at_least_one, halves, pairs, parts
 from fpsim.programs import Builder, Items, Segment, count_items, flat, joined, rows_of, segments_key, split_items
 
-
-@dataclass(frozen=True, slots=True)
-class Serial(Order):
-    """One accumulator takes the terms from left to right."""
-
-    name: ClassVar[str] = "serial"
-
-    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
-        del width
-        return builder.fold(items, arithmetic)
-
-
-SERIAL = Serial()
 #: Segments from which terms are looked up by number instead of split off again and again.
 _MANY = 64
 
@@ -38,7 +25,7 @@ class Pairwise(Order):
     name: ClassVar[str] = "pairwise"
 
     def __post_init__(self) -> None:
-        _at_least_one("pairwise", base=self.base)
+        at_least_one("pairwise", base=self.base)
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
@@ -85,7 +72,7 @@ class Lanes(Order):
     name: ClassVar[str] = "lanes"
 
     def __post_init__(self) -> None:
-        _at_least_one("lanes", count=self.count)
+        at_least_one("lanes", count=self.count)
         if isinstance(self.tail, str) and self.tail not in TAILS:
             message = f"lanes: tail={self.tail} is not one of {', '.join(TAILS)}, or an order"
             raise StrategyError(message)
@@ -113,7 +100,7 @@ class Lanes(Order):
 
     def arguments(self) -> list[str]:
         tail = [] if self.tail == "lanes" else [f"tail={self.tail}"]
-        return [str(self.count), *_parts(self.inner, self.combine), *tail]
+        return [str(self.count), *parts(self.inner, self.combine), *tail]
 
 
 def lane_sums(
@@ -212,7 +199,7 @@ class Chunks(Order):
     def __post_init__(self) -> None:
         sizes = self.size if isinstance(self.size, tuple) else (self.size,)
         for size in sizes or (0,):
-            _at_least_one("chunks", size=size)
+            at_least_one("chunks", size=size)
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
@@ -228,7 +215,7 @@ class Chunks(Order):
 
     def arguments(self) -> list[str]:
         size = str(self.size) if isinstance(self.size, int) else f"[{', '.join(map(str, self.size))}]"
-        return [size, *_parts(self.inner, self.combine)]
+        return [size, *parts(self.inner, self.combine)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +228,7 @@ class SplitK(Order):
     name: ClassVar[str] = "split_k"
 
     def __post_init__(self) -> None:
-        _at_least_one("split_k", parts=self.parts)
+        at_least_one("split_k", parts=self.parts)
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
@@ -249,7 +236,7 @@ class SplitK(Order):
         return self.combine.build(builder, blocks(builder, items, arithmetic, size, self.inner), arithmetic)
 
     def arguments(self) -> list[str]:
-        return [str(self.parts), *_parts(self.inner, self.combine)]
+        return [str(self.parts), *parts(self.inner, self.combine)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +249,7 @@ class Split(Order):
     name: ClassVar[str] = "split"
 
     def __post_init__(self) -> None:
-        _at_least_one("split", parts=self.parts)
+        at_least_one("split", parts=self.parts)
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
@@ -277,7 +264,7 @@ class Split(Order):
         return self.combine.build(builder, totals, arithmetic)
 
     def arguments(self) -> list[str]:
-        return [str(self.parts), *_parts(self.inner, self.combine)]
+        return [str(self.parts), *parts(self.inner, self.combine)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +278,7 @@ class Interleaved(Order):
     name: ClassVar[str] = "interleaved"
 
     def __post_init__(self) -> None:
-        _at_least_one("interleaved", parts=self.parts, block=self.block)
+        at_least_one("interleaved", parts=self.parts, block=self.block)
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
@@ -320,7 +307,7 @@ class Interleaved(Order):
 
     def arguments(self) -> list[str]:
         block = [] if self.block == 1 else [f"block={self.block}"]
-        inner, combine = _parts(self.inner, SERIAL), _parts(SERIAL, self.combine)
+        inner, combine = parts(self.inner, SERIAL), parts(SERIAL, self.combine)
         return [str(self.parts), *inner, *block, *combine]
 
 
@@ -336,7 +323,7 @@ class Cascade(Order):
     name: ClassVar[str] = "cascade"
 
     def __post_init__(self) -> None:
-        _at_least_one("cascade", levels=self.levels, step=self.step)
+        at_least_one("cascade", levels=self.levels, step=self.step)
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
@@ -373,7 +360,7 @@ class Grid(Order):
     name: ClassVar[str] = "grid"
 
     def __post_init__(self) -> None:
-        _at_least_one("grid", blocks=self.blocks, threads=self.threads, items=self.items)
+        at_least_one("grid", blocks=self.blocks, threads=self.threads, items=self.items)
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         del width
@@ -432,139 +419,10 @@ class Grid(Order):
             out.append(str(self.items))
         if self.block != HalvingFold():
             out.append(f"block={self.block}")
-        return [*out, *_parts(SERIAL, self.combine)]
-
-
-@dataclass(frozen=True, slots=True)
-class Reverse(Order):
-    """The terms from last to first; with `block`, so in each run of that many neighbours."""
-
-    inner: Order = SERIAL
-    block: int = 0
-    name: ClassVar[str] = "reverse"
-
-    def __post_init__(self) -> None:
-        if self.block:
-            _at_least_one("reverse", block=self.block)
-
-    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
-        if self.block:
-            return self.inner.build(builder, self._blocks(items), arithmetic, width=width)
-        turned = [
-            Segment(
-                s.base + (s.outer_count - 1) * s.outer_stride + (s.count - 1) * s.stride,
-                s.count, -s.stride, s.outer_count, -s.outer_stride, s.item,
-            )
-            for s in reversed(items)
-        ]  # fmt: skip
-        return self.inner.build(builder, tuple(turned), arithmetic, width=width)
-
-    def _blocks(self, items: Items) -> Items:
-        rows, n, block = rows_of(items), count_items(items), self.block
-        if len(rows) > 1:
-            places = np.arange(n)
-            first = places - places % block
-            return Scattered(rows).pick(np.minimum(first + block, n) - 1 - places % block)
-        row, many = rows[0], n // block
-        turned = [Segment(row.base + (block - 1) * row.stride, block, -row.stride, many, block * row.stride, row.item)]
-        if n % block:
-            turned.append(Segment(row.base + (n - 1) * row.stride, n % block, -row.stride, item=row.item))
-        return tuple(flat(segment) for segment in turned if segment.size)
-
-    def arguments(self) -> list[str]:
-        return [*_parts(self.inner, SERIAL), *([f"block={self.block}"] if self.block else [])]
-
-
-@dataclass(frozen=True, slots=True)
-class Rotate(Order):
-    """The terms from number `shift` on, then the first ones, as a ring reduction takes them."""
-
-    shift: int
-    inner: Order = SERIAL
-    name: ClassVar[str] = "rotate"
-
-    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
-        head, tail = split_items(items, self.shift % count_items(items))
-        return self.inner.build(builder, (*tail, *head), arithmetic, width=width)
-
-    def arguments(self) -> list[str]:
-        return [str(self.shift), *_parts(self.inner, SERIAL)]
-
-
-@dataclass(frozen=True, slots=True)
-class Permute(Order):
-    """The terms in the listed order: first term number places[0], then number places[1], ..."""
-
-    places: tuple[int, ...]
-    inner: Order = SERIAL
-    name: ClassVar[str] = "permute"
-
-    def __post_init__(self) -> None:
-        if sorted(self.places) != list(range(len(self.places))):
-            message = f"permute: [{', '.join(map(str, self.places))}] does not name each of 0 to n-1 once"
-            raise StrategyError(message)
-
-    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
-        n = count_items(items)
-        if len(self.places) != n:
-            message = f"permute lists {len(self.places)} places, but there are {n} terms"
-            raise InputError(message)
-        return self.inner.build(builder, Scattered(items).pick(np.array(self.places)), arithmetic, width=width)
-
-    def arguments(self) -> list[str]:
-        return [f"[{', '.join(map(str, self.places))}]", *_parts(self.inner, SERIAL)]
-
-
-@dataclass(frozen=True, slots=True)
-class Shuffle(Order):
-    """The terms in an order drawn at random with this seed (`numpy.random.default_rng(seed).permutation(n)`)."""
-
-    seed: int
-    inner: Order = SERIAL
-    name: ClassVar[str] = "shuffle"
-
-    def __post_init__(self) -> None:
-        if self.seed < 0:
-            message = f"shuffle: seed must be a whole number of at least 0, not {self.seed}"
-            raise StrategyError(message)
-
-    def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
-        places = np.random.default_rng(self.seed).permutation(count_items(items))
-        return self.inner.build(builder, Scattered(items).pick(places), arithmetic, width=width)
-
-    def arguments(self) -> list[str]:
-        return [str(self.seed), *_parts(self.inner, SERIAL)]
-
-
-class Scattered:
-    """Terms by number, for orders that take them in no regular way."""
-
-    def __init__(self, items: Items) -> None:
-        self._rows = rows_of(items)
-        self._bases = np.concatenate([row.base + row.stride * np.arange(row.count) for row in self._rows])
-        self._owners = np.repeat(np.arange(len(self._rows)), [row.count for row in self._rows])
-
-    def pick(self, places: NDArray[np.int64]) -> Items:
-        """Return the terms with these numbers, in this order."""
-        bases, owners = self._bases[places].tolist(), self._owners[places].tolist()
-        return joined(
-            Segment(base, 1, 0, item=self._rows[owner].item) for base, owner in zip(bases, owners, strict=True)
-        )
+        return [*out, *parts(SERIAL, self.combine)]
 
 
 def _term(builder: Builder, items: Items, arithmetic: Arithmetic) -> Segment:
     """Return the one term that is left; a lone leaf becomes a sum of one."""
     (segment,) = items
     return segment if segment.item is not None else builder.fold(items, arithmetic)
-
-
-def _parts(inner: Order, combine: Order) -> list[str]:
-    first = [] if inner == SERIAL else [str(inner)]
-    return first if combine == SERIAL else [*first, f"combine={combine}"]
-
-
-def _at_least_one(order: str, **values: object) -> None:
-    for name, value in values.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            message = f"{order}: {name} must be a whole number of at least 1, not {value!r}"
-            raise StrategyError(message)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic
-from fpsim.orders.base import Order, Part, Reduction
-from fpsim.orders.combinators import Chunks, Lanes, Pairwise, Serial
+from fpsim.orders.base import Order, Part, Reduction, Serial
+from fpsim.orders.combinators import Chunks, Lanes, Pairwise
 from fpsim.orders.named import NamedRule, Terms
 from fpsim.programs import Builder, Items, Segment
 

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic
 from fpsim.errors import StrategyError
-from fpsim.orders.base import Order
-from fpsim.orders.combinators import HalvingFold, Serial, blocks
+from fpsim.orders.base import Order, Serial
+from fpsim.orders.combinators import HalvingFold, blocks
 from fpsim.orders.named import Terms
 from fpsim.programs import Builder, Items, Segment, flat
 

@@ -11,8 +11,7 @@ import numpy as np
 from fpsim.arithmetic import NO_SETTINGS, Settings
 from fpsim.errors import StrategyError, UnknownOrderError
 from fpsim.formats import FLOAT32, Format
-from fpsim.orders.base import Order, Part, Reduction
-from fpsim.orders.combinators import Scattered
+from fpsim.orders.base import Order, Part, Reduction, Scattered
 from fpsim.programs import Items, Segment, count_items, joined, rows_of
 
 _ITEM = 4  # bytes of a float32

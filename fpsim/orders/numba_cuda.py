@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic
-from fpsim.orders.combinators import Chunks, HalvingFold, Serial
+from fpsim.orders.base import Serial
+from fpsim.orders.combinators import Chunks, HalvingFold
 from fpsim.orders.named import NamedRule, Terms
 from fpsim.programs import Builder, Items, Segment, count_items, joined, split_items
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic
-from fpsim.orders.base import Order, Part, Product, Reduction
-from fpsim.orders.combinators import Lanes, Pairwise, Serial, blocks
+from fpsim.orders.base import Order, Part, Product, Reduction, Serial
+from fpsim.orders.combinators import Lanes, Pairwise, blocks
 from fpsim.orders.named import NamedRule
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
 

@@ -13,8 +13,8 @@ from typing import ClassVar
 from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
 from fpsim.errors import StrategyError, UnknownOrderError
 from fpsim.formats import FLOAT32, FLOAT64, Format
-from fpsim.orders.base import Configured, Order, Part, Product
-from fpsim.orders.combinators import HalvingFold, Lanes, Pairwise, Serial
+from fpsim.orders.base import Configured, Order, Part, Product, Serial
+from fpsim.orders.combinators import HalvingFold, Lanes, Pairwise
 from fpsim.orders.openblas import OpenblasDdot, OpenblasSdot
 from fpsim.orders.openblas_gemm import packed, symmetric
 from fpsim.orders.openblas_gemv import columns_by_vector, rows_by_vector

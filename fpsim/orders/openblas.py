@@ -12,9 +12,10 @@ from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic, Rounding, Settings
 from fpsim.formats import FLOAT64, Format
-from fpsim.orders.base import Part, Product, Reduction, halves
-from fpsim.orders.combinators import HalvingFold, Pairwise, Reverse, Serial, blocks, lane_sums
+from fpsim.orders.base import Part, Product, Reduction, Serial, halves
+from fpsim.orders.combinators import HalvingFold, Pairwise, blocks, lane_sums
 from fpsim.orders.named import NamedRule
+from fpsim.orders.permutations import Reverse
 from fpsim.programs import Builder, Items, Segment, count_items, joined, split_items
 
 _PAIRWISE = Pairwise()

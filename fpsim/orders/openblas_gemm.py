@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from fpsim.arithmetic import Arithmetic, Settings
 from fpsim.errors import UnknownOrderError
-from fpsim.orders.base import Configured, Order, Part, Product
-from fpsim.orders.combinators import SERIAL, Chunks, Lanes, Pairwise, lane_sums
+from fpsim.orders.base import SERIAL, Configured, Order, Part, Product
+from fpsim.orders.combinators import Chunks, Lanes, Pairwise, lane_sums
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
 
 _FMA = Settings(fma=True, start="+0")

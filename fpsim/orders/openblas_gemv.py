@@ -16,9 +16,10 @@ from typing import ClassVar
 import numpy as np
 
 from fpsim.arithmetic import Arithmetic, Settings
-from fpsim.orders.base import Configured, Order
-from fpsim.orders.combinators import SERIAL, Chunks, HalvingFold, Lanes, Pairwise, Reverse, Scattered, Split, blocks
+from fpsim.orders.base import SERIAL, Configured, Order, Scattered
+from fpsim.orders.combinators import Chunks, HalvingFold, Lanes, Pairwise, Split, blocks
 from fpsim.orders.explicit import Tree
+from fpsim.orders.permutations import Reverse
 from fpsim.programs import Builder, Items, Segment, count_items, joined, split_items
 
 _THREADED = 460_800  # elements of the matrix from which threads share the work

@@ -10,9 +10,9 @@ import numpy as np
 
 from fpsim.arithmetic import MOST_BITS, MOST_TERMS, Alignment, Arithmetic, Rounding, Settings
 from fpsim.errors import StrategyError
-from fpsim.formats import BFLOAT16, E4M3FN, E5M2, FLOAT16, FLOAT32, TF32, Format
-from fpsim.orders.base import Order, Part, Reduction
-from fpsim.orders.combinators import Chunks, Pairwise, Scattered
+from fpsim.formats import BFLOAT16, E4M3FN, E5M2, FLOAT16, FLOAT32, TF32, Format, RoundingMode, as_format
+from fpsim.orders.base import Order, Part, Reduction, Scattered
+from fpsim.orders.combinators import Chunks, Pairwise
 from fpsim.orders.named import NamedRule
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
 
@@ -56,6 +56,12 @@ class Fused(Order):
         result = align.result.format
         if result.precision > 51 or result.emin < -400 or result.emax > 400:
             message = f"{self}: the sum of a fused add is rounded to 51 bits at most, and exponents from -400 to 400"
+            raise StrategyError(message)
+        if align.kind == "exact" and self.terms > _MOST_EXACT:
+            message = f"{self}: exact fused adds take {_MOST_EXACT} terms at most"
+            raise StrategyError(message)
+        if align.kind in ("late", "late_pairs") and (align.bits > 25 or not FLOAT32.includes(result)):
+            message = f"{self}: align({align}) keeps 25 bits at most, and its result is a number of float32"
             raise StrategyError(message)
         for form in (arithmetic.operand_format, *(r.format for r in (arithmetic.right,) if r is not None)):
             if not FLOAT32.includes(form):
@@ -130,7 +136,7 @@ class Unit:
     evidence: str
 
 
-_MMA_SIM = "MMA-Sim (Xie et al., arXiv 2511.10909), which its authors checked against the hardware"
+_MMA_SIM = "MMA-Sim 2.1.1 (Xie et al., arXiv 2511.10909v2), which its authors checked against the hardware"
 _FASI = "Fasi, Higham, Mikaitis & Pranesh (PeerJ CS 7 (2021) e330), and " + _MMA_SIM
 _ADA_FP8 = _MMA_SIM + "; equal bits to mmaemu 0.1.0, whose author checked fp8 on an RTX 4060"
 _H200 = "cuBLAS 13.1 on an H200 with PyTorch 2.11, and {:,} random tiles of {} there, all with equal bits"
@@ -141,26 +147,36 @@ _TILES = {
 }  # fmt: skip
 _MMA_FP8 = "{:,} random tiles of mma on an H200, all with equal bits"
 _HALF = "614,400 random tiles of mma on an H200, all with equal bits"
-_TYPES: dict[str, Format] = {"float16": FLOAT16, "bfloat16": BFLOAT16, "tf32": TF32, "e4m3fn": E4M3FN, "e5m2": E5M2}
+_TYPES: dict[str, Format] = {
+    "float16": FLOAT16, "bfloat16": BFLOAT16, "tf32": TF32, "e4m3fn": E4M3FN, "e5m2": E5M2,
+    "e2m3fn": as_format("float6_e2m3fn"), "e3m2fn": as_format("float6_e3m2fn"), "e2m1fn": as_format("float4_e2m1fn"),
+    "e4m3fnuz": as_format("float8_e4m3fnuz"), "e5m2fnuz": as_format("float8_e5m2fnuz"),
+}  # fmt: skip
+_FP8, _FP6 = ("e4m3fn", "e5m2"), ("e2m3fn", "e3m2fn")
+_BLOCK_SCALES = "; the scales are ue8m0 for 32 elements, and for 16 those of nvfp4, ue4m3"
+_MOST_EXACT = 64
 # Fraction bits of the alignment, fp8 apart, and the leaves of a fused add.
-_BITS = {"volta": 23, "turing": 24, "ampere": 24, "ada": 24, "hopper": 25, "blackwell": 25}
+_BITS = {"volta": 23, "turing": 24, "ampere": 24, "ada": 24, "hopper": 25, "blackwell": 25, "rtx_blackwell": 25}
 _TERMS = {
     "volta": {"float16": 4},
     "turing": {"float16": 8},
     "ampere": {"float16": 8, "bfloat16": 8, "tf32": 4},
     "ada": {"float16": 8, "bfloat16": 8, "tf32": 4, "e4m3fn": 16, "e5m2": 16},
     "hopper": {"float16": 16, "bfloat16": 16, "tf32": 8, "e4m3fn": 32, "e5m2": 32},
-    "blackwell": {"float16": 16, "bfloat16": 16, "tf32": 8, "e4m3fn": 32, "e5m2": 32},
+    **{
+        arch: {"float16": 16, "bfloat16": 16, "tf32": 8, **dict.fromkeys((*_FP8, *_FP6), 32)}
+        for arch in ("blackwell", "rtx_blackwell")
+    },
 }
 _INSTRUCTIONS = {
     "volta": "mma.m8n8k4", "turing": "mma.m16n8k8", "ampere": "mma, two halves of k", "ada": "mma, two halves of k",
-    "hopper": "wgmma, and mma but for fp8", "blackwell": "tcgen05.mma and mma",
+    "hopper": "wgmma, and mma but for fp8", "blackwell": "tcgen05.mma and mma", "rtx_blackwell": "mma",
 }  # fmt: skip
 
 
 def _nvidia(arch: str, form: str, result: str) -> Unit:
     terms = _TERMS[arch][form]
-    fp8 = form in ("e4m3fn", "e5m2")
+    fp8 = form in _FP8
     bits = 13 if fp8 and arch in ("ada", "hopper") else _BITS[arch]
     rounding = Rounding(FLOAT16) if result == "float16" else None
     # The instruction drops the low bits of float32 operands.
@@ -178,13 +194,37 @@ def _converted(form: str, tiles: int) -> Unit:
     return Unit(Chunks(32, _ConvertedFp8()), settings, "mma.m16n8k32", "hardware", _MMA_FP8.format(tiles))
 
 
-def _amd(arch: str, form: str) -> Unit:
-    flushed = True if arch == "cdna2" else None
-    settings = Settings(ftz=flushed, daz=flushed, operands=Rounding(_TYPES[form]))
-    group, kind = (
-        (2, "bf16") if (arch, form) == ("cdna1", "bfloat16") else (4, "bf16_1k" if form == "bfloat16" else "f16")
-    )
-    return Unit(Chunks(group, Pairwise()), settings, f"v_mfma_f32_*{kind}", "model", _MMA_SIM)
+def _fp4(arch: str) -> Unit:
+    """Return the unit of 4-bit elements, which are always block-scaled."""
+    align = dataclasses.replace(Alignment.to(35), kind="groups")
+    settings = Settings(align=align, operands=Rounding(_TYPES["e2m1fn"]))
+    instruction = f"{_INSTRUCTIONS[arch]}, k = 64, kinds mxf4 and mxf4nvf4"
+    return Unit(Fused(64), settings, instruction, "model", _MMA_SIM + _BLOCK_SCALES)
+
+
+def _cdna1(form: str) -> Unit:
+    # Four products (two of bfloat16) and the accumulator are added with one rounding to float32.
+    settings = Settings(align=Alignment(MOST_BITS, Rounding(FLOAT32), "exact"), operands=Rounding(_TYPES[form]))
+    short = "f16" if form == "float16" else "bf16"
+    evidence = f"{_MMA_SIM}; its version of 2025 had float32 additions in pairs, which this one contradicts"
+    return Unit(Fused(4 if short == "f16" else 2), settings, f"v_mfma_f32_*{short}", "model", evidence)
+
+
+def _cdna2(form: str, group: int) -> Unit:
+    settings = Settings(ftz=True, daz=True, operands=Rounding(_TYPES[form]))
+    short = {("float16", 4): "f16", ("bfloat16", 4): "bf16_1k", ("bfloat16", 2): "bf16"}[form, group]
+    flushing = "; subnormals are flushed, as FTTN (Li et al., arXiv 2403.00232) has it for the MI250X"
+    return Unit(Chunks(group, Pairwise()), settings, f"v_mfma_f32_*{short}", "model", _MMA_SIM + flushing)
+
+
+def _cdna3(form: str) -> Unit:
+    fp8 = form.endswith("fnuz")
+    mode: RoundingMode = "toward-zero" if form == "tf32" else "nearest-even"
+    align = Alignment(24, Rounding(FLOAT32), "late_pairs" if fp8 else "late")
+    short = {"float16": "f16", "bfloat16": "bf16", "tf32": "xf32", "e4m3fnuz": "fp8_fp8", "e5m2fnuz": "bf8_bf8"}[form]
+    terms = {"tf32": 4, "float16": 8, "bfloat16": 8}.get(form, 16)
+    settings = Settings(align=align, operands=Rounding(_TYPES[form], mode))
+    return Unit(Fused(terms), settings, f"v_mfma_f32_*{short}", "model", _MMA_SIM)
 
 
 #: The matrix units by architecture, operand type and result type.
@@ -195,14 +235,21 @@ UNITS: Final[dict[tuple[str, str, str], Unit]] = {
         for form in forms
         for result in (("float32", "float16") if form not in ("bfloat16", "tf32") else ("float32",))
     },
-    **{(arch, form, "float32"): _amd(arch, form) for arch in ("cdna1", "cdna2") for form in ("float16", "bfloat16")},
+    **{(arch, "e2m1fn", "float32"): _fp4(arch) for arch in ("blackwell", "rtx_blackwell")},
+    **{("cdna1", form, "float32"): _cdna1(form) for form in ("float16", "bfloat16")},
+    **{("cdna2", form, "float32"): _cdna2(form, 4) for form in ("float16", "bfloat16")},
+    **{
+        ("cdna3", form, "float32"): _cdna3(form)
+        for form in ("float16", "bfloat16", "tf32", "e4m3fnuz", "e5m2fnuz")
+    },
 }
 
 
-#: Instructions that are made of others: by architecture, operand type and instruction.
-CONVERTED: Final[dict[tuple[str, str, str], Unit]] = {
+#: Second instructions for the same types: by architecture, operand type and instruction.
+OTHERS: Final[dict[tuple[str, str, str], Unit]] = {
     ("hopper", "e4m3fn", "mma"): _converted("e4m3fn", 360_448),
     ("hopper", "e5m2", "mma"): _converted("e5m2", 380_928),
+    ("cdna2", "bfloat16", "bf16"): _cdna2("bfloat16", 2),
 }
 
 
@@ -211,7 +258,7 @@ class TensorCore(NamedRule):
     """A chain of matrix instructions on one accumulator, as `UNITS` has them.
 
     `arch` is the architecture, `type` the operands' format, `result` the accumulator's. ``instruction=mma`` is that of
-    fp8 on Hopper, which converts the operands to float16.
+    fp8 on Hopper, which converts the operands to float16, ``instruction=bf16`` that of CDNA2 without ``_1k``.
     """
 
     arch: str
@@ -223,7 +270,7 @@ class TensorCore(NamedRule):
         "arch": tuple(dict.fromkeys(arch for arch, _, _ in UNITS)),
         "type": tuple(_TYPES),
         "result": ("float32", "float16"),
-        "instruction": ("native", "mma"),
+        "instruction": ("native", "mma", "bf16"),
     }
 
     def __post_init__(self) -> None:
@@ -234,8 +281,8 @@ class TensorCore(NamedRule):
             )
             message = f"tensor_core: arch={self.arch} is not known with type={self.type}, result={self.result}; known: {known}"
             raise StrategyError(message)
-        if self.instruction != "native" and (self.result != "float32" or self._key not in CONVERTED):
-            known = "; ".join(f"arch={a} type={t}" for a, t, _ in CONVERTED)
+        if self.instruction != "native" and (self.result != "float32" or self._key not in OTHERS):
+            known = "; ".join(f"arch={a} type={t}" for a, t, i in OTHERS if i == self.instruction)
             message = f"tensor_core: instruction={self.instruction} is one of its own for {known}, with result=float32"
             raise StrategyError(message)
 
@@ -247,7 +294,7 @@ class TensorCore(NamedRule):
     def unit(self) -> Unit:
         """The instruction."""
         if self.instruction != "native":
-            return CONVERTED[self._key]
+            return OTHERS[self._key]
         return UNITS[self.arch, self.type, self.result]
 
     def check(self, arithmetic: Arithmetic) -> None:

@@ -14,8 +14,8 @@ from typing import ClassVar
 from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Rounding, Settings
 from fpsim.errors import StrategyError, UnknownOrderError
 from fpsim.formats import FLOAT32, FLOAT64, Format
-from fpsim.orders.base import Order, Part, Reduction
-from fpsim.orders.combinators import SERIAL, Cascade, lane_sums
+from fpsim.orders.base import SERIAL, Order, Part, Reduction
+from fpsim.orders.combinators import Cascade, lane_sums
 from fpsim.orders.named import NamedRule
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
 

@@ -14,8 +14,8 @@ from typing import ClassVar
 
 from fpsim.arithmetic import Arithmetic, Settings
 from fpsim.formats import Format
-from fpsim.orders.base import Order, Part, Product, Reduction
-from fpsim.orders.combinators import SERIAL, Chunks, HalvingFold, blocks, lane_sums
+from fpsim.orders.base import SERIAL, Order, Part, Product, Reduction
+from fpsim.orders.combinators import Chunks, HalvingFold, blocks, lane_sums
 from fpsim.orders.named import NamedRule
 from fpsim.programs import Builder, Items, Segment, count_items, split_items
 
