@@ -60,7 +60,7 @@ def test_what_is_not_on_record_is_refused_and_the_nearest_are_named(path: Path) 
         fpsim.sum(np.ones(40), text)
     with pytest.raises(UnknownOrderError, match="sums of whole vectors"):
         fpsim.sum(np.ones((40, 2), np.float32), text, axis=0)
-    with pytest.raises(UnknownOrderError, match="matrices in C order"):
+    with pytest.raises(UnknownOrderError, match="no matmul with left=F; it has defaults"):
         fpsim.matmul(np.ones((50, 4), np.float32).T, np.ones((50, 6), np.float32), text)
     with pytest.raises(UnknownOrderError, match="there is no profile 'nobody/nothing'"):
         fpsim.strategy("profile:nobody/nothing")
@@ -131,3 +131,61 @@ def test_commands(path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert "it is not here" in capsys.readouterr().err
     assert main(["profiles", "forget"]) == 2
     assert main(["profiles", "show"]) == 2
+
+
+def written(tmp_path: Path, key: Any, *cases: dict[str, Any]) -> str:
+    head = {
+        "schema": profiles.SCHEMA, "device": "none", "implementation": "mine", "versions": {}, "dtype": "float32",
+        "settings": "", "recorded": "2026-01-01", "notes": [], "key": key,
+    }  # fmt: skip
+    (tmp_path / "keys.json").write_text(json.dumps({**head, "cases": cases}), encoding="utf-8")
+    return str(tmp_path / "keys.json")
+
+
+def case(strategy: str, **key: Any) -> dict[str, Any]:
+    return {"op": "matmul", "shape": [3, 40, 5], "strategy": strategy, "key": key, "evidence": {"replays": 200}}
+
+
+def test_the_key_decides_which_case_answers(tmp_path: Path) -> None:
+    file = written(
+        tmp_path, {"sms": 132}, case("serial+fma"), case("reverse+fma", left="F"), case("pairwise", mode="tf32")
+    )
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((3, 40)).astype(np.float32), rng.standard_normal((40, 5)).astype(np.float32)
+    bits = {
+        "serial+fma": fpsim.matmul(a, b, f"profile:{file}"),
+        "reverse+fma": fpsim.matmul(np.asfortranarray(a), b, f"profile:{file}"),
+        "pairwise": fpsim.matmul(a, b, f'profile("{file}", mode=tf32)'),
+    }
+    for text, given in bits.items():
+        assert np.array_equal(given, fpsim.matmul(a, b, text)), text
+    assert len({given.tobytes() for given in bits.values()}) == 3
+    tf32 = fpsim.strategy(f'profile("{file}", mode=tf32)')
+    assert fpsim.strategy(str(tf32)) == tf32
+    with pytest.raises(UnknownOrderError, match=r"no matmul with right=F, sms=132; it has left=F, sms=132; mode=tf32"):
+        fpsim.matmul(a, np.asfortranarray(b), f"profile:{file}")
+    with pytest.raises(UnknownOrderError, match="contiguous"):
+        fpsim.matmul(a, np.repeat(b, 2, axis=1)[:, ::2], f"profile:{file}")
+    loaded = profiles.load(file)
+    assert loaded.cases[1].key == profiles.Key(left="F", sms=132)
+    assert profiles.parse(json.dumps(loaded.to_dict()), file) == loaded
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ({"phase": 1}, "a key has no field 'phase'; it has right_dtype, output, mode"),
+        ({"batch": "two"}, "field batch must be like 1, not 'two'"),
+        ({"left": "T"}, "field left is a memory order, C or F, not 'T'"),
+    ],
+)
+def test_a_key_that_is_not_understood_is_refused(key: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=message):
+        profiles.load(written(tmp_path, key, case("serial")))
+    with pytest.raises(FileError, match=message):
+        profiles.load(written(tmp_path, {}, case("serial", **key)))
+
+
+def test_one_key_has_one_case(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="matmul of shape 3x40x5 with batch=2 twice"):
+        profiles.load(written(tmp_path, {}, case("serial", batch=2), case("pairwise", batch=2)))

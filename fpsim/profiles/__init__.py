@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from fpsim.errors import FileError, UnknownOrderError
+from fpsim.profiles.keys import DEFAULTS, Key
 
-SCHEMA: Final = "fpsim.profile/1"
+SCHEMA: Final = "fpsim.profile/2"
+_SCHEMAS: Final = ("fpsim.profile/1", SCHEMA)  # the first had no keys
 _NEAREST = 3
 
 
@@ -35,21 +37,26 @@ class Case:
         Strategies, each with the rows and columns of the outputs that it computes, as lists of int, or None for all.
     evidence : mapping
         How often it was replayed with equal bits.
+    key : Key
+        What else the order depended on.
     """
 
     op: str
     shape: tuple[int, ...]
     parts: tuple[tuple[str, tuple[int, ...] | None, tuple[int, ...] | None], ...]
     evidence: Mapping[str, Any]
+    key: Key = DEFAULTS
 
     @property
     def strategies(self) -> tuple[str, ...]:
         """The strategies of the outputs."""
         return tuple(text for text, _, _ in self.parts)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain Python objects, as the file has them."""
+    def to_dict(self, common: Key = DEFAULTS, /) -> dict[str, Any]:
+        """Return plain Python objects, as a file has them whose cases share a key."""
         out: dict[str, Any] = {"op": self.op, "shape": list(self.shape)}
+        if self.key != common:
+            out["key"] = self.key.beside(common)
         if len(self.parts) == 1 and self.parts[0][1:] == (None, None):
             out["strategy"] = self.parts[0][0]
         else:
@@ -88,6 +95,8 @@ class Profile:
         What else the strategies depend on, and what was held fixed.
     cases : tuple of Case
         What was observed.
+    key : Key
+        What else the orders depend on and was the same for most cases.
     """
 
     name: str
@@ -99,9 +108,10 @@ class Profile:
     recorded: str
     notes: tuple[str, ...]
     cases: tuple[Case, ...]
+    key: Key = DEFAULTS
 
-    def case(self, op: str, shape: tuple[int, ...], /) -> Case:
-        """Return what was observed for a shape.
+    def case(self, op: str, shape: tuple[int, ...], key: Key | None = None, /) -> Case:
+        """Return what was observed for a shape and a key; without a key, that of the profile.
 
         Raises
         ------
@@ -113,9 +123,15 @@ class Profile:
             known = ", ".join(sorted({one.op for one in self.cases}))
             message = f"the profile {self.name} has no {op}; it has {known}"
             raise UnknownOrderError(message)
+        key = self.key if key is None else key
         for one in own:
-            if one.shape == shape:
+            if one.shape == shape and one.key == key:
                 return one
+        keys = sorted({str(one.key) for one in own})
+        own = [one for one in own if one.key == key]
+        if not own:
+            message = f"the profile {self.name} has no {op} with {key}; it has {'; '.join(keys)}"
+            raise UnknownOrderError(message)
         nearest = sorted(own, key=lambda one: _distance(one.shape, shape))[:_NEAREST]
         texts = ", ".join(f"{_times(one.shape)} ({one.strategies[0][:60]})" for one in nearest)
         message = (
@@ -126,14 +142,16 @@ class Profile:
 
     def __str__(self) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        key = "" if self.key == DEFAULTS else f"; {self.key}"
         lines = [
             f"profile:{self.name}",
-            f"  {self.device}; {versions}; {self.dtype} operands; recorded {self.recorded}",
+            f"  {self.device}; {versions}; {self.dtype} operands{key}; recorded {self.recorded}",
             *(f"  {note}" for note in self.notes),
         ]
         for one in self.cases:
             what = one.strategies[0] if len(one.parts) == 1 else f"{len(one.parts)} orders, by the place of the output"
-            lines.append(f"  {one.op:8} {_times(one.shape):16} {what[:100]}")
+            own = ", ".join(f"{name}={value}" for name, value in one.key.beside(self.key).items())
+            lines.append(f"  {one.op:8} {_times(one.shape):16} {f'{own}: ' if own else ''}{what[:100]}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,7 +165,8 @@ class Profile:
             "settings": self.settings,
             "recorded": self.recorded,
             "notes": list(self.notes),
-            "cases": [one.to_dict() for one in self.cases],
+            **({"key": self.key.to_dict()} if self.key != DEFAULTS else {}),
+            "cases": [one.to_dict(self.key) for one in self.cases],
         }
 
 
@@ -213,28 +232,46 @@ def parse(text: str, name: str, /) -> Profile:
     """
     try:
         data = json.loads(text)
-        if data["schema"] != SCHEMA:
-            message = f"{name} is not a profile of this version: its schema is {data['schema']!r}, not {SCHEMA!r}"
-            raise FileError(message)
-        cases = tuple(_case(one) for one in data["cases"])
+        _check_schema(data["schema"])
+        key = DEFAULTS.over(data.get("key", {}))
+        cases = tuple(_case(one, key) for one in data["cases"])
+        _check_distinct(cases)
         return Profile(
             name, data["device"], data["implementation"], data["versions"], data["dtype"], data["settings"],
-            data["recorded"], tuple(data["notes"]), cases,
+            data["recorded"], tuple(data["notes"]), cases, key,
         )  # fmt: skip
+    except FileError as error:
+        message = f"{name}: {error}"
+        raise FileError(message) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, FileError):
-            raise
         message = f"{name} is not a profile: {error!r}"
         raise FileError(message) from error
 
 
-def _case(data: Mapping[str, Any]) -> Case:
+def _check_schema(given: Any) -> None:
+    if given not in _SCHEMAS:
+        known = " or ".join(map(repr, _SCHEMAS))
+        message = f"it is not a profile of this version: its schema is {given!r}, not {known}"
+        raise FileError(message)
+
+
+def _check_distinct(cases: tuple[Case, ...]) -> None:
+    seen: set[tuple[str, tuple[int, ...], Key]] = set()
+    for one in cases:
+        if (one.op, one.shape, one.key) in seen:
+            message = f"it has {one.op} of shape {_times(one.shape)} with {one.key} twice; keep one of them"
+            raise FileError(message)
+        seen.add((one.op, one.shape, one.key))
+
+
+def _case(data: Mapping[str, Any], common: Key) -> Case:
     parts = data.get("parts") or [{"strategy": data["strategy"]}]
     return Case(
         data["op"],
         tuple(data["shape"]),
         tuple((one["strategy"], _places(one.get("rows")), _places(one.get("columns"))) for one in parts),
         data["evidence"],
+        common.over(data.get("key", {})),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from fpsim.errors import FileError
 from fpsim.profiles import Case, Profile
+from fpsim.profiles.keys import DEFAULTS, Key
 from fpsim.revealing import Revealed
 
 _Places = tuple[int, ...] | None
@@ -26,6 +27,7 @@ def profile_of(
     implementation: str,
     versions: Mapping[str, str],
     notes: Sequence[str] = (),
+    key: Key = DEFAULTS,
 ) -> Profile:
     """Return the profile of an implementation from results of `fpsim.reveal`, without those that found nothing.
 
@@ -33,11 +35,11 @@ def profile_of(
     ----------
     results : sequence of Revealed
         Of operands in one format.
-    name, device, implementation, versions, notes
+    name, device, implementation, versions, notes, key
         See `fpsim.profiles.Profile`.
     """
     cases = [
-        Case(one.op, one.shape, _parts(one), {"replays": one.evidence.equal, "calls": one.evidence.calls})
+        Case(one.op, one.shape, _parts(one), {"replays": one.evidence.equal, "calls": one.evidence.calls}, key)
         for one in results
         if one.found
     ]
@@ -46,7 +48,9 @@ def profile_of(
     ]
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     dtype = results[0].dtype if results else "float32"
-    return Profile(name, device, implementation, dict(versions), dtype, "", today, (*notes, *missing), tuple(cases))
+    return Profile(
+        name, device, implementation, dict(versions), dtype, "", today, (*notes, *missing), tuple(cases), key
+    )
 
 
 def _parts(one: Revealed) -> tuple[tuple[str, _Places, _Places], ...]:
