@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fpsim._bound_formulas import real_sum_bound, relative_rounding_error, sum_bound, underflow_error
 from fpsim._candidates import OPERANDS
 from fpsim._observed_operation import Operation, accumulator
 from fpsim.arithmetic import Rounding
+from fpsim.bounds.formulas import real_sum_bound, relative_rounding_error, sum_bound, underflow_error
 from fpsim.formats import Format
 
 if TYPE_CHECKING:

@@ -76,7 +76,7 @@ class Given:
     def __init__(self, op: str, inputs: Sequence[Any], axis: Any) -> None:
         from fpsim._arrays import as_floats
 
-        bounds._check(op, len(inputs))
+        bounds.check_operation(op, len(inputs))
         names = ("x",) if op == "sum" else ("a", "b")
         pairs = [as_floats(x, name=name) for x, name in zip(inputs, names, strict=True)]
         arrays = [values for values, _ in pairs]

@@ -248,7 +248,7 @@ def predict(
     >>> [one.rms < one.bound for one in p.strategies], str(p.most_accurate[0].strategy)
     ([True, True], 'pairwise')
     """
-    bounds._check(op)
+    bounds.check_operation(op)
     chosen, notes = _strategies(op, strategies, fma)
     laws = [isinstance(x, str | Law) for x in inputs]
     if not inputs:

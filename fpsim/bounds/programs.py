@@ -1,11 +1,7 @@
-"""Worst-case bounds of the rounding error of a strategy.
-
-A bound holds for the order and the arithmetic that the emulators run: mixed formats, directed rounding, flush-to-zero
-and compensation included. Where a partial sum might overflow there is no bound, and the answer is infinity.
+"""The worst-case bound of a program, for data of any size.
 
 A is the sum of the magnitudes of the terms, s the exact sum, v the largest relative error of one rounding; sums of
-log1p(v) along a path are called growth (see `growth_bound`). The formulas are functions of their own, each with its
-assumptions and source.
+log1p(v) along a path are called growth (see `fpsim.bounds.growth_bound`).
 """
 
 from __future__ import annotations
@@ -15,44 +11,29 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fpsim._bound_formulas import (
+from fpsim.arithmetic import Arithmetic, Rounding
+from fpsim.bounds.formulas import (
     compensated_bound,
     fused_add_error,
     growth_bound,
     growth_factor,
     kahan_bound,
-    path_bound,
     real_sum_bound,
     relative_rounding_error,
     sum_bound,
     uncorrected_bound,
     underflow_error,
 )
-from fpsim.arithmetic import Arithmetic, Rounding
 from fpsim.errors import InputError
 from fpsim.formats import FLOAT16, FLOAT32, FLOAT64, Format
-from fpsim.orders import Order
-from fpsim.orders.base import Part, Reduction
 from fpsim.programs import LEAF, Program
-from fpsim.strategies import Strategy, strategy as as_strategy
-
-__all__ = [
-    "OPERATIONS", "Operands", "WorstCase", "bound", "classical", "compensated_bound", "fused_add_error", "growth_bound",
-    "kahan_bound", "operands", "path_bound", "real_sum_bound", "relative_rounding_error", "sum_bound",
-    "uncorrected_bound", "underflow_error", "worst_case",
-]  # fmt: skip
 
 Operation = Literal["sum", "dot", "matmul"]
 OPERATIONS: tuple[Operation, ...] = ("sum", "dot", "matmul")
-Floats = NDArray[np.float64]
 
 # The bounds themselves are evaluated in float64; this covers its rounding errors.
-_SLACK = 1.0 + 2.0**-40
-
-
-# --- the bound of a program -------------------------------------------------------------------------------------------
+SLACK = 1.0 + 2.0**-40
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +82,7 @@ class WorstCase:
             before = self.relative * a + self.absolute
             total = before + self.last * (s + before) + self.last_absolute
             safe = self.peak * a + self.absolute <= self.limit
-            out = np.where(safe & np.isfinite(total), total * _SLACK, math.inf)
+            out = np.where(safe & np.isfinite(total), total * SLACK, math.inf)
             none = (a == 0.0) & (self.absolute + self.last_absolute == 0.0)
         return np.where(none, 0.0, out)[()]
 
@@ -150,7 +131,7 @@ def worst_case(op: str, program: Program, arithmetic: Arithmetic, /, *, data: Fo
     nearest, the smaller of that and `sum_bound` or `real_sum_bound` is taken. Kahan, Neumaier and Dot2 parts of the
     tree enter with their own bounds.
     """
-    _check(op)
+    check_operation(op)
     from fpsim._execution import closing_folds
 
     closing = closing_folds(program)
@@ -192,7 +173,7 @@ def _finish(
         relative += growth_factor(part.entry) * _region(part, root)
         last = relative_rounding_error(root.accumulator)
         last_absolute = underflow_error(root.accumulator, flush=True) if flush else 0.0
-    one_format = _one_format_bound(op, program, root, data)
+    one_format = one_format_bound(op, program, root, data)
     if one_format < relative:
         relative, top, amplified = one_format, 1.0 + one_format, 1.0 + one_format
     # A lone sum of another format stays in it; closing a compensated sum rounds to the accumulator.
@@ -341,7 +322,7 @@ def _closed(part: _Part, a: Arithmetic) -> _Part:
     return _Part(form, entry, absolute=absolute)
 
 
-def _one_format_bound(op: str, program: Program, root: Arithmetic, data: Format) -> float:
+def one_format_bound(op: str, program: Program, root: Arithmetic, data: Format) -> float:
     """Return the bound by the number of terms alone, infinite where its assumptions do not hold."""
     rounding = root.accumulator
     last = int(program.nodes[-1, 3])
@@ -397,177 +378,8 @@ def classical(
     return worst_case(op, program, arithmetic, data=data).bound(magnitude, value=value)
 
 
-# --- the bound for given data -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Operands:
-    """Operands as a strategy uses them, and what bounds need to know of them.
-
-    Attributes
-    ----------
-    values : tuple of ndarray
-        The operands after rounding to the operand format and flushing of subnormal ones.
-    data : Format
-        Their format, as `Strategy.program` takes it.
-    magnitude : ndarray of float64
-        Upper bound of the sum of the terms' magnitudes, of the shape of the result.
-    conversion : ndarray of float64
-        Upper bound of what the rounding of the operands changes the result by.
-    """
-
-    values: tuple[NDArray[Any], ...]
-    data: Format
-    magnitude: Floats
-    conversion: Floats
-
-
-def operands(op: str, strategy: str | Strategy | Order, /, *inputs: Any, axis: Any = None) -> Operands:
-    """Return the operands as a strategy uses them.
-
-    Parameters
-    ----------
-    op : {"sum", "dot", "matmul"}
-        The operation.
-    strategy : str or Strategy
-        See `fpsim.strategy`.
-    *inputs : array_like
-        One array for a sum, two for a product.
-    axis : int or tuple of int, optional
-        Of a sum.
-
-    Returns
-    -------
-    Operands
-    """
-    from fpsim._arrays import as_floats
-    from fpsim.emulation import operand_of
-
-    _check(op, len(inputs))
-    chosen = as_strategy(strategy)
-    names = ("x",) if op == "sum" else ("a", "b")
-    given = [as_floats(x, name=name)[0] for x, name in zip(inputs, names, strict=True)]
-    used, forms = zip(*(operand_of(x, name, chosen) for x, name in zip(inputs, names, strict=True)), strict=True)
-    data = FLOAT64 if FLOAT64 in forms else forms[0]
-    with np.errstate(all="ignore"):
-        sizes = [np.abs(values) for values in used]
-        magnitude = _total(op, sizes, axis)
-        conversion = np.zeros_like(magnitude)
-        same = all(u is g or np.array_equal(u, g, equal_nan=True) for u, g in zip(used, given, strict=True))
-        if not same:
-            changes = [np.abs(u.astype(np.float64) - g) for u, g in zip(used, given, strict=True)]
-            if op == "sum":
-                conversion = _total(op, changes, axis)
-            else:
-                conversion = _total(op, [changes[0], np.abs(given[1])], axis)
-                conversion = conversion + _total(op, [sizes[0], changes[1]], axis)
-    return Operands(tuple(used), data, magnitude, conversion)
-
-
-def _total(op: str, magnitudes: list[NDArray[Any]], axis: Any) -> Floats:
-    """Return an upper bound of the sum of non-negative terms: float64's own result, and its largest error on top."""
-    if op == "sum":
-        (x,) = magnitudes
-        total = np.asarray(np.sum(x, axis=axis, dtype=np.float64))
-        terms = x.size // max(total.size, 1)
-        return np.asarray(total * (1.0 + (terms + 4) * 2.0**-52))
-    total = np.asarray(np.matmul(*(m.astype(np.float64, copy=False) for m in magnitudes)))
-    terms = magnitudes[0].shape[-1]
-    tiny = terms * 2.0**-1074 if all(m.any() for m in magnitudes) else 0.0  # products that underflow in float64
-    return np.asarray(total * (1.0 + (terms + 4) * 2.0**-52) + tiny)
-
-
-def bound(op: str, strategy: str | Strategy | Order, /, *inputs: Any, axis: Any = None, value: Any = None) -> Any:
-    """Return the worst-case bound of abs(computed - exact) of a strategy on given data.
-
-    Parameters
-    ----------
-    op, strategy, *inputs, axis
-        As for `operands`.
-    value : array_like of float, optional
-        abs(exact result) or more, which sharpens the bounds of compensated sums and of rounded outputs.
-
-    Returns
-    -------
-    ndarray of float64 or scalar
-        Of the shape of the result; infinite where a partial sum might overflow or no bound is known.
-
-    Raises
-    ------
-    InputError
-        The data do not fit the operation.
-
-    Notes
-    -----
-    The rounding of the operands themselves is not bounded but measured: sum of abs(x' - x), or abs(a' - a) abs(b) +
-    abs(a') abs(b' - b), for operands x, a, b that become x', a', b'.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fpsim import bounds, exact
-    >>> x = np.random.default_rng(1).random(10000).astype(np.float32)
-    >>> error = exact.sum(x).error(np.cumsum(x)[-1])
-    >>> bool(abs(error) <= bounds.bound("sum", "serial", x))
-    True
-    """
-    chosen = as_strategy(strategy)
-    return bound_of(op, chosen, operands(op, chosen, *inputs, axis=axis), axis=axis, value=value)
-
-
-def bound_of(op: str, chosen: Strategy, given: Operands, /, *, axis: Any = None, value: Any = None) -> Any:
-    """Return `bound` for operands that are prepared already."""
-    return over_outputs(worst_cases(op, chosen, given, axis=axis), given, value=value)
-
-
-def worst_cases(op: str, chosen: Strategy, given: Operands, /, *, axis: Any = None) -> list[tuple[WorstCase, Any]]:
-    """Return the worst case of each order that a strategy takes here, and the index of the outputs it computes."""
-    from fpsim._arrays import axes_of
-    from fpsim.emulation import product_shape
-
-    if op == "sum":
-        x = given.values[0]
-        case = Reduction(x.shape, x.strides, axes_of(x.ndim, axis), given.data)
-        n, parts = case.n, chosen.order.layout(case)[1]
-    else:
-        shape = product_shape(*given.values)
-        n, parts = shape.k, chosen.order.product(shape)
-    arithmetic = chosen.arithmetic(given.data)
-    out: list[tuple[WorstCase, Any]] = []
-    for part in parts:
-        own = chosen if part.order is chosen.order else Strategy(part.order, chosen.settings)
-        worst = worst_case(op, own.program(n, data=given.data), arithmetic, data=given.data)
-        out.append((worst, _index(op, part, given)))
-    return out
-
-
-def _index(op: str, part: Part, given: Operands) -> Any:
-    """Return the index of a part's outputs in the results; of a stack of products, in each."""
-    rows, columns = (None if x is None else np.array(x, np.int64) for x in (part.rows, part.columns))
-    if op == "sum":
-        return ... if columns is None else np.unravel_index(columns, given.magnitude.shape)
-    whole = slice(None)
-    if given.values[1].ndim == 1:
-        return ... if rows is None or given.values[0].ndim == 1 else (..., rows)
-    if given.values[0].ndim == 1:
-        return ... if columns is None else (..., columns)
-    if rows is not None and columns is not None:
-        return (..., rows[:, None], columns)
-    return (..., whole if rows is None else rows, whole if columns is None else columns)
-
-
-def over_outputs(cases: list[tuple[WorstCase, Any]], given: Operands, /, *, value: Any = None) -> Any:
-    """Return the bound of the rounding errors and of the rounding of the operands together."""
-    out = np.full(given.magnitude.shape, math.inf)
-    for worst, places in cases:
-        changed = given.conversion[places]
-        size = None if value is None else np.abs(np.asarray(value)[places]) * _SLACK + changed
-        total = worst.bound(given.magnitude[places], value=size) + changed
-        out[places] = np.where(np.isnan(total), math.inf, total)
-    return out[()]
-
-
-def _check(op: str, count: int | None = None) -> None:
+def check_operation(op: str, count: int | None = None) -> None:
+    """Raise `InputError` for an unknown operation, or for another number of operands than it takes."""
     if op not in OPERATIONS:
         message = f"unknown operation {op!r}; use one of {', '.join(OPERATIONS)}"
         raise InputError(message)
