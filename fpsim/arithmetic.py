@@ -44,10 +44,16 @@ class Alignment:
     result : Rounding
         What the exact sum of the truncated terms is rounded to: by default toward zero, in the exponents of float32,
         to ``bits + 1`` bits, but no more than float32 has.
+    kind : {"", "groups", "late", "late_pairs", "exact"}
+        "": as above. "groups": the products of 16 neighbours are added exactly first, and count with the exponents of
+        their block scales. "late": the products are aligned to the largest of themselves, and then their sum, rounded
+        down to 8 bits more, and the accumulator, rounded down, to the larger of both; "late_pairs": before that, those
+        with even and with odd numbers apart. "exact": nothing is dropped.
     """
 
     bits: int
     result: Rounding
+    kind: str = ""
 
     @classmethod
     def to(cls, bits: int, result: Rounding | None = None, /) -> Alignment:
@@ -60,9 +66,17 @@ class Alignment:
         return Rounding(Format("", precision, FLOAT32.emin, FLOAT32.emax), "toward-zero")
 
     def __str__(self) -> str:
-        return str(self.bits) if self.result == self._usual(self.bits) else f"{self.bits}, {self.result}"
+        usual = Rounding(FLOAT32) if self.kind == "exact" else self._usual(self.bits)
+        result = [] if self.result == usual else [str(self.result)]
+        return ", ".join(["exact", *result] if self.kind == "exact" else [str(self.bits), *result, *self._kinds])
+
+    @property
+    def _kinds(self) -> list[str]:
+        return [self.kind] if self.kind else []
 
 
+#: How fused adds align, but for the usual way.
+KINDS: Final = ("groups", "late", "late_pairs", "exact")
 #: Terms of a fused add, and fraction bits of its alignment, up to which float64 holds every sum exactly.
 MOST_TERMS, MOST_BITS = 1024, 40
 

@@ -296,13 +296,14 @@ _ALIASES = {
     "binary32": FLOAT32, "single": FLOAT32, "float": FLOAT32, "fp32": FLOAT32,
     "bf16": BFLOAT16,
     "binary16": FLOAT16, "half": FLOAT16, "fp16": FLOAT16,
-    "float8_e4m3fn": E4M3FN,
-    "float8_e5m2": E5M2,
-    "float8_e4m3": Format("float8_e4m3", 4, -6, 7),
-    "float8_e3m4": Format("float8_e3m4", 5, -2, 3),
+    "float8_e4m3fn": E4M3FN, "float8_e5m2": E5M2,
+    "float8_e4m3": Format("float8_e4m3", 4, -6, 7), "float8_e3m4": Format("float8_e3m4", 5, -2, 3),
+    "float8_e4m3fnuz": Format("float8_e4m3fnuz", 4, -7, 7, overflow="nan"),
+    "float8_e5m2fnuz": Format("float8_e5m2fnuz", 3, -15, 15, overflow="nan"),
     "float6_e2m3fn": Format("float6_e2m3fn", 4, 0, 2, overflow="saturate"),
     "float6_e3m2fn": Format("float6_e3m2fn", 3, -2, 4, overflow="saturate"),
     "float4_e2m1fn": Format("float4_e2m1fn", 2, 0, 2, overflow="saturate"),
+    "float8_e8m0fnu": Format("float8_e8m0fnu", 1, -127, 127, overflow="nan", subnormals=False),  # has no zero either
 }  # fmt: skip
 
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from fpsim._drawing import Tree
-from fpsim.arithmetic import NO_SETTINGS, Alignment, Arithmetic, Rounding, Settings
+from fpsim.arithmetic import KINDS, MOST_BITS, NO_SETTINGS, Alignment, Arithmetic, Rounding, Settings
 from fpsim.errors import InputError, StrategyError
-from fpsim.formats import FLOAT64, ROUNDING_MODES, Format, format_named
+from fpsim.formats import FLOAT32, FLOAT64, ROUNDING_MODES, Format, format_named
 from fpsim.orders import ORDERS, Configured, Order
 from fpsim.orders.base import finished
 from fpsim.orders.combinators import TAILS
@@ -304,9 +304,8 @@ class _Parser:
             return Settings(start={"0.0": "+0", "-0.0": "-0", "first": "first"}[words[0]])
         if name == "product" and len(words) == 1:
             return Settings(product=self.format(words[0], node))
-        if name == "align" and words[0].isdecimal() and len(words) <= 3:
-            bits = int(words[0])
-            return Settings(align=Alignment.to(bits, self.rounding(words[1:], node) if words[1:] else None))
+        if name == "align":
+            return Settings(align=self.alignment(words, node))
         if name == "operands" and len(words) in (2, 3) and self.is_format(words[1]):
             right = self.rounding(words[1:], node)
             return Settings(operands=Rounding(self.format(words[0], node), right.mode), right=right)
@@ -316,6 +315,16 @@ class _Parser:
         if name in SETTINGS:
             self.fail(f"cannot read the setting {ast.unparse(node)}", node)
         return self.fail(f"unknown setting {name!r}; known settings: {', '.join(SETTINGS)}", node)
+
+    def alignment(self, words: list[str], node: ast.expr) -> Alignment:
+        """Return what the words of an ``align(...)`` say."""
+        if words[0] == "exact" and len(words) <= 3:
+            return Alignment(MOST_BITS, self.rounding(words[1:], node) if words[1:] else Rounding(FLOAT32), "exact")
+        kind = words.pop() if words[-1] in KINDS[:-1] else ""
+        if not words or not words[0].isdecimal() or len(words) > 3:
+            self.fail(f"cannot read the setting {ast.unparse(node)}", node)
+        plain = Alignment.to(int(words[0]), self.rounding(words[1:], node) if words[1:] else None)
+        return dataclasses.replace(plain, kind=kind)
 
     def rounding(self, words: list[str], node: ast.expr) -> Rounding:
         """Return what a format and perhaps a rounding mode say."""

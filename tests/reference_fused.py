@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-BELOW = 7  # a zero accumulator counts with the smallest exponent of its format, or of float32, less this
+# A zero accumulator counts with the smallest exponent of its format, or of float32, less this: by fraction bits, or 7.
+BELOW = {23: 5, 24: 6}
 
 
 def exponent(x: Fraction) -> int:
@@ -54,7 +55,7 @@ def fused_add(
         plain += x * y
     if not math.isfinite(plain):
         return plain
-    terms = [(Fraction(c), max(exponent(Fraction(c)), result[1]) if c else max(result[1], -126) - BELOW)]
+    terms = [(Fraction(c), max(exponent(Fraction(c)), result[1]) if c else max(result[1], -126) - BELOW.get(bits, 7))]
     for x, y, scale in zip(a, b, scales or [0] * len(a), strict=True):
         if x and y:
             left, right = max(exponent(Fraction(x)), emins[0]), max(exponent(Fraction(y)), emins[1])

@@ -12,7 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from fpsim.kernels._jit import inlined, kernel
+from fpsim.kernels._jit import kernel
+from fpsim.kernels.fused_kinds import (
+    EXACT,
+    GROUPS,
+    LATE,
+    LATE_PAIRS,
+    PLAIN,
+    exact_sums,
+    grouped_sum,
+    late_sums,
+    power_of,
+)
 from fpsim.kernels.general import ACCUMULATOR, COMPENSATION, NEUMAIER, add_register, closed, run_leaves
 from fpsim.kernels.rounding import NEAREST_EVEN, TOWARD_ZERO, round_value
 from fpsim.kernels.sequencer import (
@@ -30,16 +41,8 @@ from fpsim.kernels.sequencer import (
 )
 
 # Columns of the table of fused adds: products in each (0: this arithmetic has none), 2**fraction bits, the power of two
-# that a zero accumulator counts with, and the least one of another accumulator.
-TERMS, UNIT, ZERO_POWER, LEAST_POWER = range(4)
-
-_EXPONENT = 0x7FF0_0000_0000_0000
-
-
-@inlined
-def power_of(x: float) -> float:
-    """Return 2**e where 2**e <= abs(x) < 2**(e + 1), infinity for infinities and NaN."""
-    return np.int64(np.float64(x).view(np.int64) & _EXPONENT).view(np.float64)
+# that a zero accumulator counts with, the least one of another accumulator, and how they align.
+TERMS, UNIT, ZERO_POWER, LEAST_POWER, KIND = range(5)
 
 
 @kernel
@@ -142,7 +145,7 @@ def _run_fused(
         for i in range(rows):
             for j in range(s.shape[2]):
                 s[i, r, j] = 0.0
-    terms, unit = int(own[TERMS]), own[UNIT]
+    terms, unit, kind = int(own[TERMS]), own[UNIT], int(own[KIND])
     peak, scale, total, plain = room[0], room[1], room[2], room[3]
     for k in range(first, first + count, terms):
         last = min(k + terms, first + count)
@@ -151,12 +154,22 @@ def _run_fused(
             special = not (right_finite and finite[top + i])
             if special:
                 _special_sums(k, last, left[top + i], right, sums, plain)
-            _largest_power(k, last, own, left_powers[top + i], right_powers, sums, peak)
-            _aligned_sum(k, last, unit, left[top + i], right, sums, peak, scale, total)
-            _round_sums(table, unit, peak, total, sums)
+            if kind == PLAIN or kind == GROUPS:
+                _largest_power(k, last, own, left_powers[top + i], right_powers, sums, peak)
+                if kind == PLAIN:
+                    _aligned_sum(k, last, unit, left[top + i], right, sums, peak, scale, total)
+                else:
+                    grouped_sum(k, last, unit, left[top + i], right, sums, peak, total)
+                _round_sums(table, unit, peak, total, sums)
+            elif kind == EXACT:
+                exact_sums(k, last, table, left[top + i], right, sums)
+            else:
+                late_sums(k, last, kind, unit, table, left[top + i], left_powers[top + i], right, right_powers, sums)
             if special:
+                late = kind == LATE or kind == LATE_PAIRS  # where products that overflow are infinite too
                 for j in range(sums.shape[0]):
-                    sums[j] = sums[j] if plain[j] - plain[j] == 0.0 else plain[j]
+                    usual = plain[j] - plain[j] == 0.0 or (late and plain[j] == plain[j])
+                    sums[j] = sums[j] if usual else plain[j]
 
 
 @kernel
@@ -172,8 +185,8 @@ def fused_products(
         The program, which takes its leaves from first to last; see `sequence`.
     tables : float64 array of shape (arithmetics, TABLE_COLUMNS)
         The arithmetics, see `fpsim.kernels.general`. The accumulator is what a fused add is rounded to.
-    own : float64 array of shape (arithmetics, 4)
-        Their fused adds: the columns TERMS to LEAST_POWER.
+    own : float64 array of shape (arithmetics, 5)
+        Their fused adds: the columns TERMS to KIND.
     left, left_powers : float64 arrays of shape (m, n)
         Left operand, and the power of two that each of its elements counts with, zero for a zero.
     finite : bool array of shape (m,)

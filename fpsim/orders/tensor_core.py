@@ -238,10 +238,7 @@ UNITS: Final[dict[tuple[str, str, str], Unit]] = {
     **{(arch, "e2m1fn", "float32"): _fp4(arch) for arch in ("blackwell", "rtx_blackwell")},
     **{("cdna1", form, "float32"): _cdna1(form) for form in ("float16", "bfloat16")},
     **{("cdna2", form, "float32"): _cdna2(form, 4) for form in ("float16", "bfloat16")},
-    **{
-        ("cdna3", form, "float32"): _cdna3(form)
-        for form in ("float16", "bfloat16", "tf32", "e4m3fnuz", "e5m2fnuz")
-    },
+    **{("cdna3", form, "float32"): _cdna3(form) for form in ("float16", "bfloat16", "tf32", "e4m3fnuz", "e5m2fnuz")},
 }
 
 
