@@ -192,8 +192,7 @@ class Format:
 
     def changes(self, other: Format, /) -> bool:
         """Tell whether some number of `other`, or its infinity, is changed by rounding it to this format."""
-        infinite = other.overflow == "infinity" != self.overflow
-        return infinite or not self.includes(other)
+        return other.overflow == "infinity" != self.overflow or not self.includes(other)
 
     def ulp(self, x: Any, /) -> NDArray[np.float64]:
         """Return the unit in the last place of the binade of x in this format.
@@ -294,8 +293,7 @@ E5M2 = FORMATS["e5m2"] = Format("e5m2", 3, -14, 15)
 _ALIASES = {
     "binary64": FLOAT64, "double": FLOAT64, "fp64": FLOAT64,
     "binary32": FLOAT32, "single": FLOAT32, "float": FLOAT32, "fp32": FLOAT32,
-    "bf16": BFLOAT16,
-    "binary16": FLOAT16, "half": FLOAT16, "fp16": FLOAT16,
+    "binary16": FLOAT16, "half": FLOAT16, "fp16": FLOAT16, "bf16": BFLOAT16,
     "float8_e4m3fn": E4M3FN, "float8_e5m2": E5M2,
     "float8_e4m3": Format("float8_e4m3", 4, -6, 7), "float8_e3m4": Format("float8_e3m4", 5, -2, 3),
     "float8_e4m3fnuz": Format("float8_e4m3fnuz", 4, -7, 7, overflow="nan"),

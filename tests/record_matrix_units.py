@@ -1,9 +1,9 @@
-"""Record what MMA-Sim says of matrix instructions, for `test_matrix_units.py`.
+"""Record what MMA-Sim says of matrix instructions, for `test_matrix_units.py` and `test_microscaling.py`.
 
-    python tests/record_matrix_units.py        (needs torch and mmasim, and no GPU)
+    python tests/record_matrix_units.py        (needs torch, mmasim and torchao, and no GPU)
 
 For every unit of `fpsim.orders.tensor_core` that it has: operands of several laws for chains of instructions on an
-accumulator that starts from zero, as the bits of their formats, and its results.
+accumulator that starts from zero, as the bits of their formats, and its results. And nvfp4 numbers of torchao.
 """
 
 from __future__ import annotations
@@ -165,6 +165,24 @@ def scaled(kept: dict[str, Any], rng: np.random.Generator) -> None:
 _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 
 
+def quantized(kept: dict[str, Any], rng: np.random.Generator) -> None:
+    """Record nvfp4 of torchao."""
+    from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize, per_tensor_amax_to_scale
+
+    for law, x in (
+        ("normal", rng.standard_normal((8, 64))), ("wide", np.exp2(rng.uniform(-9, 9, (8, 64)))),
+        ("ties", rng.integers(-12, 13, (8, 64)) / 4.0), ("zeros", rng.standard_normal((8, 64)) * (rng.random((8, 4)) > 0.5).repeat(16, 1)),
+    ):  # fmt: skip
+        data = torch.tensor(x, dtype=torch.float32)
+        whole = per_tensor_amax_to_scale(data.abs().max())
+        scales, packed = nvfp4_quantize(data, 16, whole)
+        codes = torch.stack([packed & 15, packed >> 4], dim=-1).reshape(8, 64)
+        kept.update(
+            {f"nvfp4/{law}/x": data.numpy(), f"nvfp4/{law}/codes": codes.numpy(), f"nvfp4/{law}/whole": whole.numpy()}
+        )
+        kept[f"nvfp4/{law}/scales"] = bits(scales.reshape(8, 4))
+
+
 def main() -> None:
     """Record all."""
     rng = np.random.default_rng(51)
@@ -172,6 +190,8 @@ def main() -> None:
     for name, form, op, depth, half in instructions():
         plain(kept, rng, name, form, op, depth, half)
     scaled(kept, rng)
+    quantized(kept, rng)
+    kept["torchao"] = str(importlib.metadata.version("torchao"))
     path = Path(__file__).parent / "data" / "matrix_units.npz"
     np.savez_compressed(path, **kept)
     print(path, path.stat().st_size, len(kept))
