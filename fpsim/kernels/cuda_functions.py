@@ -1,0 +1,311 @@
+"""The float32 functions of NVIDIA's CUDA math library, to the bit: range reductions around the special-function unit.
+
+Every function takes `flush`: false for code that keeps subnormal numbers (PyTorch), true for code compiled to flush
+them to zero (CuPy). Where a result does not depend on it, the argument is missing.
+
+The steps were inferred from the outputs of CUDA 13.0 on an NVIDIA H200, most of them tried first in the form that N.
+Juffa published (see `docs/elementary.md` for each); coefficients are fitted to the outputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpsim.kernels import special_function_unit as unit
+from fpsim.kernels._jit import kernel
+from fpsim.kernels.elementwise import fma32
+
+EXP, EXP2, EXPM1, LOG, LOG2, LOG1P, SIN, COS, TANH, ERF, RSQRT, SQRT, RECIPROCAL, SIGMOID, SILU = range(15)
+
+_ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
+_INFINITY, _NAN = np.float32(np.inf), np.float32(np.nan)
+_SMALLEST_NORMAL = np.float32(2.0**-126)
+_LN2 = np.float32(0.6931471805599453)
+_LN2_23 = np.float32(0.6931471805599453 * 2.0**-23)
+_LOG2E = np.float32(1.4426950408889634)
+_LOG2E_REST = np.float32(1.925963033500011e-08)  # log2(e) - float32(log2(e))
+_TWO_LOG2E = np.float32(2.8853900817779268)
+
+
+def _coefficients(*texts: str) -> tuple[Any, ...]:
+    return tuple(np.float32(float.fromhex(text)) for text in texts)
+
+
+_SIN = _coefficients("-0x1.9a82a6p-13", "0x1.110bc8p-7", "-0x1.555550p-3")
+_COS = _coefficients("0x1.9759d0p-16", "-0x1.6c0fdep-10", "0x1.555576p-5", "-0x1.fffffep-2")
+_TANH = _coefficients("0x1.01e222p-6", "-0x1.ac799ep-5", "0x1.10b284p-3", "-0x1.5553dap-2")
+_LOG = _coefficients(
+    "-0x1.07d50cp-3", "0x1.1ffc52p-3", "-0x1.f2e7eep-4", "0x1.1e6c24p-3", "-0x1.55a566p-3", "0x1.99d86ep-3",
+    "-0x1.fffe88p-3", "0x1.5554f4p-2", "-0x1p-1",
+)  # fmt: skip
+_LOG1P = _coefficients(
+    "-0x1.73e16ep-5", "0x1.b03f80p-4", "-0x1.0efd5cp-3", "0x1.28c8dep-3", "-0x1.54d118p-3", "0x1.995f2cp-3",
+    "-0x1.000084p-2", "0x1.5555ccp-2", "-0x1p-1",
+)  # fmt: skip
+_ERF = _coefficients(
+    "0x1.60d26ap-14", "-0x1.add38cp-11", "0x1.5599c0p-8", "-0x1.b8367ap-6", "0x1.ce3156p-4", "-0x1.812758p-2",
+    "0x1.06eba6p-3",
+)  # fmt: skip
+
+# The first bits of 2 / pi, in words of 32, for the reduction of large angles.
+_TWO_OVER_PI = np.array([0, 0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x36D8A566, 0x4F10E410], np.uint64)
+_PER_RIGHT_ANGLE = np.float32(0.6366197723675814)  # 2 / pi
+_RIGHT_ANGLE = (-np.float32(float.fromhex("0x1.921fb0p+0")), -np.float32(float.fromhex("0x1.5110b4p-22")),
+                -np.float32(float.fromhex("0x1.846988p-48")))  # fmt: skip
+_REDUCED_EXACTLY = np.float32(105615)
+
+
+@kernel
+def _bits(x: Any) -> Any:
+    return np.int64(np.float32(x).view(np.int32))
+
+
+@kernel
+def _float(bits: Any) -> Any:
+    return np.int32(bits).view(np.float32)
+
+
+@kernel
+def flushed(x: Any, flush: bool) -> Any:
+    """Return x, or a zero of its sign if it is subnormal and subnormal numbers are flushed."""
+    if flush & (abs(x) < _SMALLEST_NORMAL):
+        return np.float32(np.copysign(_ZERO, x))
+    return x
+
+
+@kernel
+def _polynomial(coefficients: Any, x: Any) -> Any:
+    """Return a polynomial by Horner's rule with fused multiply-adds, highest power first."""
+    total = coefficients[0]
+    for k in range(1, len(coefficients)):
+        total = fma32(total, x, coefficients[k])
+    return total
+
+
+@kernel
+def exp(x: Any, flush: bool) -> Any:
+    """Return e**x: 2**f of the unit, scaled by 2**j, where x / log(2) = j + f."""
+    w = fma32(x, np.float32(1.4426950408889634 / 252), _HALF)
+    w = min(max(w, _ZERO), _ONE)  # of NaN, NaN or 0: the unit returns NaN anyway
+    j = np.floor(np.float64(w) * 252.0) - 126.0
+    f = fma32(x, _LOG2E_REST, fma32(x, _LOG2E, np.float32(-j)))
+    return flushed(np.float32(np.float64(unit.ex2(f)) * 2.0**j), flush)
+
+
+@kernel
+def _scaled_log(a: Any, coefficients: Any) -> Any:
+    m = _polynomial(coefficients, a)
+    return fma32(np.float32(m * a), a, a)
+
+
+@kernel
+def log(x: Any, flush: bool) -> Any:
+    """Return log(x) = e log(2) + log(m), with m from 2/3 to 4/3."""
+    x = flushed(x, flush)
+    if not ((x > _ZERO) & (x < _INFINITY)):
+        if x == _ZERO:
+            return -_INFINITY
+        return x if x == _INFINITY else _NAN
+    exponent = _ZERO
+    if x < _SMALLEST_NORMAL:
+        x = np.float32(x * np.float32(2.0**23))
+        exponent = np.float32(-23)
+    bits = _bits(x)
+    e = (bits - 0x3F2AAAAB) >> 23 << 23
+    m = np.float32(_float(bits - e) - _ONE)
+    exponent = fma32(np.float32(e), np.float32(2.0**-23), exponent)
+    return flushed(fma32(exponent, _LN2, _scaled_log(m, _LOG)), flush)
+
+
+@kernel
+def log1p(x: Any, flush: bool) -> Any:
+    """Return log(1 + x) = e log(2) + log(1 + m), with m from -1/4 to 1/2."""
+    x = flushed(x, flush)
+    if not ((x > -_ONE) & (x < _INFINITY)):
+        if x == -_ONE:
+            return -_INFINITY
+        return x if x == _INFINITY else _NAN
+    if x == _ZERO:
+        return x
+    exact = np.float64(x) + 1.0
+    u = np.float32(exact)
+    if (np.float64(u) > exact) | ((exact == 1.0) & (x < _ZERO)):
+        u = _float(_bits(u) - 1)
+    e = (_bits(u) - 0x3F400000) >> 23 << 23
+    m = _float(_bits(x) - e) if _bits(x) - e > -0x80000000 else _ZERO
+    quarter = _float(0x40800000 - e)
+    m = np.float32(m + fma32(np.float32(0.25), quarter, -_ONE))
+    return flushed(fma32(np.float32(e), _LN2_23, _scaled_log(m, _LOG1P)), flush)
+
+
+@kernel
+def _large_angle(x: Any) -> Any:
+    """Return the remainder of x by pi/2 and the quotient, from 96 bits of 2/pi (Payne, Hanek, 1983)."""
+    bits = _bits(x)
+    e = ((bits >> 23) & 0xFF) - 126
+    significand = np.uint64(((bits & 0x7FFFFF) | 0x800000) << 8)
+    i, left, right = e >> 5, np.uint64(e & 31), np.uint64(32 - (e & 31))
+    word = np.uint64(0xFFFFFFFF)
+    hi = ((_TWO_OVER_PI[i] << left) | (_TWO_OVER_PI[i + 1] >> right)) & word
+    mid = ((_TWO_OVER_PI[i + 1] << left) | (_TWO_OVER_PI[i + 2] >> right)) & word
+    lo = ((_TWO_OVER_PI[i + 2] << left) | (_TWO_OVER_PI[i + 3] >> right)) & word
+    product = significand * mid + ((significand * lo) >> np.uint64(32))
+    product = (((significand * hi) & word) << np.uint64(32)) + product
+    quotient = np.int64(product >> np.uint64(62))
+    fraction = np.int64(product & np.uint64(0x3FFFFFFFFFFFFFFF))
+    if fraction & 0x2000000000000000:
+        fraction -= 0x4000000000000000
+        quotient += 1
+    remainder = np.float32(np.float64(fraction) * (1.5707963267948966 * 2.0**-62))
+    if x < _ZERO:
+        return -remainder, -quotient
+    return remainder, quotient
+
+
+@kernel
+def _angle(x: Any) -> Any:
+    """Return the remainder of x by pi/2 and the quotient, in three steps if x is small enough (Cody, Waite, 1980)."""
+    if abs(x) > _REDUCED_EXACTLY:
+        return _large_angle(x)
+    j = np.float32(np.rint(np.float32(x * _PER_RIGHT_ANGLE)) + _ZERO)
+    r = fma32(j, _RIGHT_ANGLE[0], x)
+    r = fma32(j, _RIGHT_ANGLE[1], r)
+    return fma32(j, _RIGHT_ANGLE[2], r), np.int64(j)
+
+
+@kernel
+def _sine(x: Any, quarter: int, flush: bool) -> Any:
+    x = flushed(x, flush)
+    if not abs(x) < _INFINITY:
+        return _NAN
+    r, quotient = _angle(x)
+    quotient += quarter
+    s = np.float32(r * r)
+    if quotient & 1:
+        y = fma32(_polynomial(_COS, s), s, _ONE)
+    else:
+        y = fma32(_polynomial(_SIN, s), fma32(s, r, _ZERO), r)
+    return flushed(-y if quotient & 2 else y, flush)
+
+
+@kernel
+def sin(x: Any, flush: bool) -> Any:
+    """Return sin(x)."""
+    return _sine(x, 0, flush)
+
+
+@kernel
+def cos(x: Any, flush: bool) -> Any:
+    """Return cos(x)."""
+    return _sine(x, 1, flush)
+
+
+@kernel
+def tanh(x: Any, flush: bool) -> Any:
+    """Return tanh(x): 1 - 2 / (e**(2x) + 1) with two instructions of the unit, a polynomial below 0.6."""
+    x = flushed(x, flush)
+    t = abs(x)
+    if t >= np.float32(0.6):
+        power = unit.ex2(np.float32(t * _TWO_LOG2E))
+        y = fma32(unit.rcp(np.float32(power + _ONE)), -_TWO, _ONE)
+        return np.float32(np.copysign(y, x))
+    s = np.float32(x * x)
+    return flushed(fma32(fma32(_polynomial(_TANH, s), s, _ZERO), x, x), flush)
+
+
+@kernel
+def erf(x: Any, flush: bool) -> Any:
+    """Return erf(x) below 1 in magnitude."""
+    x = flushed(x, flush)
+    if abs(x) < _ONE:
+        return flushed(fma32(_polynomial(_ERF, np.float32(x * x)), x, x), flush)
+    return _NAN
+
+
+@kernel
+def rsqrt(x: Any, flush: bool) -> Any:
+    """Return 1 / sqrt(x): one instruction of the unit, which takes a subnormal x times 2**24."""
+    if (not flush) & (abs(x) < _SMALLEST_NORMAL) & (x != _ZERO):
+        return np.float32(unit.rsqrt(np.float32(x * np.float32(2.0**24))) * np.float32(2.0**12))
+    return unit.rsqrt(x)
+
+
+@kernel
+def exp2(x: Any, flush: bool) -> Any:
+    """Return 2**x: one instruction of the unit; if subnormal numbers are kept, the square of 2**(x/2)."""
+    if flush:
+        return unit.ex2(x)
+    y = unit.ex2(np.float32(x * _HALF))
+    return np.float32(y * y)
+
+
+@kernel
+def divide(x: Any, y: Any, flush: bool) -> Any:
+    """Return x / y, correctly rounded."""
+    return flushed(np.float32(flushed(x, flush) / flushed(y, flush)), flush)
+
+
+@kernel
+def sqrt(x: Any, flush: bool) -> Any:
+    """Return the square root of x, correctly rounded."""
+    return np.float32(np.sqrt(flushed(x, flush)))
+
+
+@kernel
+def sigmoid(x: Any, flush: bool) -> Any:
+    """Return 1 / (1 + exp(-x))."""
+    return divide(_ONE, np.float32(_ONE + exp(-x, flush)), flush)
+
+
+@kernel
+def silu(x: Any, flush: bool) -> Any:
+    """Return x / (1 + exp(-x))."""
+    return divide(x, np.float32(_ONE + exp(-x, flush)), flush)
+
+
+@kernel
+def evaluate(function: int, flush: bool, x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """Write a function of each x into out."""
+    n = x.size
+    if function == EXP:
+        for i in range(n):
+            out[i] = exp(x[i], flush)
+    elif function == EXP2:
+        for i in range(n):
+            out[i] = exp2(x[i], flush)
+    elif function == LOG:
+        for i in range(n):
+            out[i] = log(x[i], flush)
+    elif function == LOG1P:
+        for i in range(n):
+            out[i] = log1p(x[i], flush)
+    elif function == SIN:
+        for i in range(n):
+            out[i] = sin(x[i], flush)
+    elif function == COS:
+        for i in range(n):
+            out[i] = cos(x[i], flush)
+    elif function == TANH:
+        for i in range(n):
+            out[i] = tanh(x[i], flush)
+    elif function == ERF:
+        for i in range(n):
+            out[i] = erf(x[i], flush)
+    elif function == RSQRT:
+        for i in range(n):
+            out[i] = rsqrt(x[i], flush)
+    elif function == SQRT:
+        for i in range(n):
+            out[i] = sqrt(x[i], flush)
+    elif function == RECIPROCAL:
+        for i in range(n):
+            out[i] = divide(_ONE, x[i], flush)
+    elif function == SIGMOID:
+        for i in range(n):
+            out[i] = sigmoid(x[i], flush)
+    else:
+        for i in range(n):
+            out[i] = silu(x[i], flush)
