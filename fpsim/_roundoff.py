@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim._execution import closing_folds, for_each, rooms, table_of
+from fpsim._fused_execution import element_powers, fused_table
+from fpsim.arithmetic import Arithmetic
 from fpsim.bounds import Operands, operands
 from fpsim.emulation import _terms, product_shape
-from fpsim.errors import InputError
+from fpsim.formats import FLOAT32, Format
 from fpsim.programs import Program
 from fpsim.strategies import Strategy
 
@@ -29,25 +31,31 @@ class Account:
     Attributes
     ----------
     hard : ndarray of float64
-        No error is larger (barring compensation, which has no account).
+        No error is larger. That of rounding the operands does not count here, see `fpsim._tolerance_data`.
     variance : ndarray of float64
         Of the error, where the bits that the roundings drop are random.
     largest : ndarray of float64
         The largest part of the variance that comes from one rounding.
     magnitude : ndarray of float64
         Sum of the terms' magnitudes.
+    drift : ndarray of float64
+        Mean of the error: not zero where fused adds truncate.
     """
 
     hard: Floats
     variance: Floats
     largest: Floats
     magnitude: Floats
+    drift: Floats
 
 
 def has_account(program: Program) -> bool:
-    """Whether all roundings of a program can be accounted for: sums of two, without compensation or flushing."""
+    """Whether all roundings of a program can be accounted for: those without compensation or flushing.
+
+    Fused adds count that align all terms at once to one exponent.
+    """
     return all(
-        a.compensation is None and not a.ftz and not a.daz and a.align is None and not a.terms
+        a.compensation is None and not a.ftz and not a.daz and (a.align is None or not a.align.kind)
         and all(form.subnormals for form in (a.accumulator.format, a.product, a.output and a.output.format) if form)
         for a in program.arithmetics
     )  # fmt: skip
@@ -74,44 +82,43 @@ def account(
     """
     given = operands(op, chosen, *inputs, axis=axis)
     shape = given.magnitude.shape
-    every = np.arange(1), np.arange(math.prod(shape))
-    if op != "sum":
-        _check_dimensions(*given.values)
-        whole = product_shape(*given.values)
-        every = np.arange(whole.m), np.arange(whole.n)
-    found = (
-        _sums(chosen, given, axis, inputs[0], some or every) if op == "sum" else _products(chosen, given, some or every)
-    )
+    if op == "sum":
+        found = _sums(chosen, given, axis, inputs[0], some or (np.arange(1), np.arange(math.prod(shape))))
+    else:
+        found = _stack(chosen, given, some)
     if found is None:
         return None
-    magnitude, conversion = (picked(x, every, some) for x in (given.magnitude, given.conversion))
-    hard, variance, largest = (x.reshape(magnitude.shape) for x in found)
-    # The bounds of single roundings are exact, their sum is not; that of the operands themselves was measured.
+    magnitude = picker(op, given.values, some)(given.magnitude)
+    hard, variance, largest, drift = (x.reshape(magnitude.shape) for x in found)
+    # The bounds of single roundings are exact, their sum is not.
     terms = max(x.size for x in given.values)
     with np.errstate(all="ignore"):
-        hard = hard * (1.0 + (2 * terms + 8) * 2.0**-52) + conversion
-        variance = variance + conversion**2
-    hard, variance = (np.where(np.isnan(x), np.inf, x) for x in (hard, variance))
-    return Account(hard, variance, largest, magnitude)
+        hard = hard * (1.0 + (2 * terms + 8) * 2.0**-52)
+    hard, variance, drift = (np.where(np.isnan(x), np.inf, x) for x in (hard, variance, drift))
+    return Account(hard, variance, largest, magnitude, drift)
 
 
-def picked(x: Any, every: Sample, some: Sample | None) -> Any:
-    """Return the chosen outputs of an array of results, flat; all of them as they are without a choice."""
+def picker(op: str, arrays: tuple[Any, ...], some: Sample | None) -> Callable[[Any], Any]:
+    """Return what takes the chosen outputs of an array of results, flat; all of them as they are without a choice."""
     if some is None:
-        return x
-    return np.reshape(x, (every[0].size, every[1].size))[np.ix_(*some)].reshape(-1)
+        return np.asarray
+    if op == "sum":
+        return lambda x: np.reshape(x, -1)[some[1]]
+    m = arrays[0].shape[0] if arrays[0].ndim > 1 else 1
+    return lambda x: np.reshape(x, (m, -1))[np.ix_(*some)].reshape(-1)
 
 
 def _sums(chosen: Strategy, given: Operands, axis: Any, source: Any, some: Sample) -> Floats | None:
     view, _, parts = _terms(given.values[0], chosen, axis, given.data, source)
     n = view.shape[0]
-    out = np.zeros((3, 1, some[1].size))
+    out = np.zeros((4, 1, some[1].size))
     for part in parts:
-        program = _program(chosen, part.order, n, given)
+        program = _program(chosen, part.order, n, given.data)
         if not has_account(program):
             return None
         places = _among(some[1], part.columns)
-        out[:, :, places] = _run(None, view[:, some[1][places]], program)
+        forms = formats_of(chosen.arithmetic(given.data), given.data)
+        out[:, :, places] = _run(None, view[:, some[1][places]], program, (FLOAT32, forms[0]))
     return out
 
 
@@ -120,56 +127,85 @@ def _among(some: NDArray[np.int64], part: Any) -> NDArray[np.int64]:
     return np.arange(some.size) if part is None else np.flatnonzero(np.isin(some, np.array(part, np.int64)))
 
 
-def _check_dimensions(a: Any, b: Any) -> None:
-    if not 0 < a.ndim < 3 or not 0 < b.ndim < 3:
-        message = (
-            f"a tolerance is worked out for products of one or two dimensions, not of shapes {a.shape} and {b.shape}"
-        )
-        raise InputError(message)
-
-
-def _products(chosen: Strategy, given: Operands, some: Sample) -> Floats | None:
+def _stack(chosen: Strategy, given: Operands, some: Sample | None) -> Floats | None:
+    """Return the accounts of a product, or of each of a stack of them."""
     a, b = given.values
-    shape = product_shape(a, b)
-    left, right = np.atleast_2d(a), b[:, None] if b.ndim == 1 else b
-    out = np.zeros((3, some[0].size, some[1].size))
-    for part in chosen.order.product(shape):
-        program = _program(chosen, part.order, shape.k, given)
-        if not has_account(program):
+    if max(a.ndim, b.ndim) <= 2:
+        return _products(chosen, given.data, a, b, some)
+    rows = a[None, :] if a.ndim == 1 else a
+    columns = b[:, None] if b.ndim == 1 else b
+    stack = np.broadcast_shapes(rows.shape[:-2], columns.shape[:-2])
+    rows = np.broadcast_to(rows, (*stack, *rows.shape[-2:]))
+    columns = np.broadcast_to(columns, (*stack, *columns.shape[-2:]))
+    out = np.zeros((4, *stack, rows.shape[-2], columns.shape[-1]))
+    for place in np.ndindex(*stack):
+        own = _products(chosen, given.data, rows[place], columns[place], None)
+        if own is None:
             return None
-        rows, columns = _among(some[0], part.rows), _among(some[1], part.columns)
-        out[:, rows[:, None], columns] = _run(left[some[0][rows]], right[:, some[1][columns]], program)
+        out[(slice(None), *place)] = own
     return out
 
 
-def _program(chosen: Strategy, order: Any, n: int, given: Operands) -> Program:
+def _products(chosen: Strategy, data: Format, a: Any, b: Any, some: Sample | None) -> Floats | None:
+    shape = product_shape(a, b)
+    some = some or (np.arange(shape.m), np.arange(shape.n))
+    left, right = np.atleast_2d(a), b[:, None] if b.ndim == 1 else b
+    out = np.zeros((4, some[0].size, some[1].size))
+    for part in chosen.order.product(shape):
+        program = _program(chosen, part.order, shape.k, data)
+        if not has_account(program):
+            return None
+        rows, columns = _among(some[0], part.rows), _among(some[1], part.columns)
+        forms = formats_of(chosen.arithmetic(data), data)
+        out[:, rows[:, None], columns] = _run(left[some[0][rows]], right[:, some[1][columns]], program, forms)
+    return out
+
+
+def formats_of(arithmetic: Arithmetic, data: Format) -> tuple[Format, Format]:
+    """Return the formats of the operands of products, which decide the exponents that subnormal numbers count with."""
+    own = [arithmetic.operand(name) for name in "ab"]
+    left, right = (data if one is None else one.format for one in own)
+    return left, right
+
+
+def _program(chosen: Strategy, order: Any, n: int, data: Format) -> Program:
     own = chosen if order is chosen.order else Strategy(order, chosen.settings)
-    return own.program(n, data=given.data)
+    return own.program(n, data=data)
 
 
-def _run(left: Any, right: Any, program: Program) -> Floats:
+def _run(left: Any, right: Any, program: Program, forms: tuple[Format, Format]) -> Floats:
     from fpsim.kernels import roundoff
 
-    rows = np.zeros((1, 0)) if left is None else left.astype(np.float64)
+    products = left is not None
+    rows = left.astype(np.float64) if products else np.zeros((1, 0))
+    right = right.astype(np.float64)
+    fused = any(a.terms for a in program.arithmetics)
+    if fused:
+        rows = rows if products else np.ones((1, right.shape[0]))
+        if program.sequential is not program:
+            rows, right, program = rows[:, program.visits], right[program.visits], program.sequential
     columns = right.shape[1]
     if not rows.shape[0] or not columns:
-        return np.zeros((3, rows.shape[0], columns))
+        return np.zeros((4, rows.shape[0], columns))
     tables = np.array([table_of(a) for a in program.arithmetics])
+    own = np.array([fused_table(a) for a in program.arithmetics])
     closing = closing_folds(program)
-    out = np.zeros((3, rows.shape[0], columns))
+    powers = element_powers(rows, forms[0]) if fused else np.zeros((1, 0))
+    out = np.zeros((4, rows.shape[0], columns))
 
     def worker() -> Callable[[int], None]:
         _, stack, code = rooms(program, 1, 1, np.float64)
 
         def panel(start: int) -> None:
-            part = np.ascontiguousarray(right[:, start : start + _PANEL], np.float64)
+            part = np.ascontiguousarray(right[:, start : start + _PANEL])
             width = part.shape[1]
             s, p = np.zeros((2, program.registers, width))
             q = np.zeros((program.registers, width), np.int64)
-            some = np.zeros((3, rows.shape[0], width))
+            some = np.zeros((4, rows.shape[0], width))
+            part_powers = element_powers(part, forms[1]) if fused else np.zeros((1, 0))
             roundoff.account(
-                program.nodes, program.segments, closing, tables, rows, part, left is not None, s, q, p, some[0],
-                some[1], some[2], stack, code,
+                program.nodes, program.segments, closing, tables, own, rows, powers, part, part_powers, products or fused,
+                s, q, p, some, stack, code,
             )  # fmt: skip
             out[:, :, start : start + width] = some
 

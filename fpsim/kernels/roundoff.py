@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from fpsim.kernels._jit import inlined, kernel
+from fpsim.kernels.fused import LEAST_POWER, TERMS, UNIT, ZERO_POWER
+from fpsim.kernels.fused_kinds import power_of
 from fpsim.kernels.general import ACCUMULATOR, FMA, HAS_OUTPUT, OUTPUT, PRODUCT, added, fused, multiplied, rounded
 from fpsim.kernels.sequencer import (
     ADD,
@@ -27,6 +29,7 @@ from fpsim.kernels.sequencer import (
     S_INNER,
     S_OUTER,
     START,
+    START_CONTINUE,
     START_FIRST,
     START_NEGATIVE_ZERO,
     START_ZERO,
@@ -157,10 +160,9 @@ def _leaves(
     s: Any,
     q: Any,
     p: Any,
-    hard: Any,
-    variance: Any,
-    largest: Any,
+    out: Any,
 ) -> None:
+    hard, variance, largest = out[0], out[1], out[2]
     r = code[at, DST]
     columns = right.shape[1]
     if code[at, START] == START_ZERO or code[at, START] == START_NEGATIVE_ZERO:
@@ -204,9 +206,60 @@ def _leaves(
 
 
 @kernel
+def _fused_leaves(
+    code: Any, at: int, table: Any, own: Any, left: Any, left_powers: Any, right: Any, right_powers: Any, m: int, s: Any,
+    q: Any, p: Any, out: Any,
+) -> None:  # fmt: skip
+    """Account for a chain of fused adds: each term that is not a multiple of the unit loses less than one unit.
+
+    Of a term that is truncated the mean is half a unit, toward zero, and the variance a twelfth of its square. The sum is
+    rounded once; truncated, it loses less than an ulp, half an ulp on average.
+    """
+    r, first, count, terms = code[at, DST], code[at, BASE], code[at, N_INNER], int(own[TERMS])
+    if code[at, START] != START_CONTINUE:
+        for j in range(right.shape[1]):
+            s[r, j] = 0.0
+    nearest = int(table[ACCUMULATOR + 5]) < _TO_NEAREST
+    for begin in range(first, first + count, terms):
+        end = min(begin + terms, first + count)
+        for j in range(right.shape[1]):
+            sum_power = power_of(s[r, j])
+            peak = max(sum_power, own[LEAST_POWER]) if s[r, j] != 0.0 else own[ZERO_POWER]
+            for k in range(begin, end):
+                peak = max(peak, left_powers[k] * right_powers[k, j])
+            unit = peak / own[UNIT]
+            total, hard, spread, lean = 0.0, 0.0, 0.0, 0.0
+            for k in range(begin - 1, end):
+                term = s[r, j] if k < begin else left[k] * right[k, j]
+                kept = np.trunc(term / unit)
+                total += kept
+                if kept * unit != term:
+                    hard += unit
+                    spread += unit * unit / 12.0
+                    lean -= math.copysign(0.5 * unit, term)
+            value = total * unit
+            result = rounded(value, table, ACCUMULATOR) + 0.0
+            if result - result != 0.0 or overflows(value, table, ACCUMULATOR):
+                hard = math.inf
+            elif result != value:
+                ulp = math.ldexp(1.0, ulp_exponent(value, int(table[ACCUMULATOR]), int(table[ACCUMULATOR + 1])))
+                hard += 0.5 * ulp if nearest else ulp
+                spread += ulp * ulp / (8.0 if nearest else 12.0)
+                if not nearest:
+                    lean += 0.5 * math.copysign(ulp, result - value)
+            out[0, m, j] += hard
+            out[1, m, j] += spread
+            out[3, m, j] += lean
+            s[r, j] = result
+    for j in range(right.shape[1]):
+        q[r, j] = grid_of(s[r, j])
+        p[r, j] = 0.5
+
+
+@kernel
 def account(
-    nodes: Any, segments: Any, closing: Any, tables: Any, left: Any, right: Any, has_left: bool, s: Any, q: Any,
-    p: Any, hard: Any, variance: Any, largest: Any, stack: Any, code: Any,
+    nodes: Any, segments: Any, closing: Any, tables: Any, own: Any, left: Any, left_powers: Any, right: Any,
+    right_powers: Any, has_left: bool, s: Any, q: Any, p: Any, out: Any, stack: Any, code: Any,
 ) -> None:  # fmt: skip
     """Run a program without compensation and add up, for every output, the bound and the variance of its roundings.
 
@@ -214,11 +267,14 @@ def account(
     ----------
     nodes, segments, closing, tables, left, right, has_left, stack, code
         As `fpsim.kernels.general.general` takes them.
+    own, left_powers, right_powers : arrays
+        As `fpsim.kernels.fused.fused_products` takes them; powers of no elements where no add is fused.
     s, q, p : float64, int64 and float64 arrays of shape (registers, columns)
         Room for the partial sums, the exponents of their grids, and the probabilities that they are odd there.
-    hard, variance, largest : float64 arrays of shape (m, columns), zeros
-        Take the bound, the variance, and the largest part of it that comes from one rounding.
+    out : float64 array of shape (4, m, columns), zeros
+        Takes the bound, the variance, the largest part of it that comes from one rounding, and the mean.
     """
+    hard, variance, largest = out[0], out[1], out[2]
     for m in range(left.shape[0]):
         restart(nodes, stack)
         while stack[0, 0] > 0:
@@ -226,8 +282,13 @@ def account(
             for at in range(count):
                 table = tables[code[at, ARITHMETIC]]
                 r = code[at, DST]
-                if code[at, OP] == RUN:
-                    _leaves(code, at, table, left[m], right, has_left, m, s, q, p, hard, variance, largest)
+                if code[at, OP] == RUN and own[code[at, ARITHMETIC], TERMS] > 0.0:
+                    _fused_leaves(
+                        code, at, table, own[code[at, ARITHMETIC]], left[m], left_powers[m], right, right_powers, m, s, q,
+                        p, out,
+                    )  # fmt: skip
+                elif code[at, OP] == RUN:
+                    _leaves(code, at, table, left[m], right, has_left, m, s, q, p, out)
                 elif code[at, OP] == ADD:
                     for j in range(s.shape[1]):
                         total = added(s[r, j], s[r + 1, j], table, ACCUMULATOR)
