@@ -126,8 +126,8 @@ def quantize(x: Any, /, kind: str, *, axis: int = -1, tensor_scale: float | None
         else:
             elements, scales, whole = _nvfp4(blocks.astype(np.float32), peaks.astype(np.float32), tensor_scale)
     flat = elements.reshape(*rows.shape[:-1], -1)[..., : rows.shape[-1]]
-    out = (np.ascontiguousarray(np.moveaxis(one, -1, axis), np.float32) for one in (flat, scales))
-    return BlockScaled(kind, axis, *out, whole)
+    first, second = (np.ascontiguousarray(np.moveaxis(one, -1, axis), np.float32) for one in (flat, scales))
+    return BlockScaled(kind, axis, first, second, whole)
 
 
 def _mx(blocks: NDArray[np.float64], peaks: NDArray[np.float64], form: Format) -> tuple[Any, Any]:
