@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fpsim.prediction import Prediction as Prediction, predict as predict
     from fpsim.revealing import Revealed as Revealed, reveal as reveal
     from fpsim.rules import RevealedRule as RevealedRule, reveal_rule as reveal_rule
+    from fpsim.spreads import Spread as Spread, spread as spread
     from fpsim.strategies import Strategy as Strategy, strategy as strategy
     from fpsim.tolerances import Tolerance as Tolerance, tolerance as tolerance
 
@@ -75,6 +76,8 @@ _HOME = {
     "tolerance": "tolerances",
     "Precision": "measuring_precision",
     "precision": "measuring_precision",
+    "Spread": "spreads",
+    "spread": "spreads",
     "Prediction": "prediction",
     "predict": "prediction",
 }

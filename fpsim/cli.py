@@ -25,6 +25,7 @@ COMMANDS = {
     "demo": "answer two classic questions from data inside the package",
     "predict": "predict the error of strategies on given data or a data law",
     "tolerance": "work out the tolerance that a comparison needs",
+    "spread": "emulate run-to-run differences of random orders, and judge observed runs",
     "check": "compare real routines with their predictions, to the bit",
     "precision": "say which precision a product really uses, and how to get full precision",
     "reveal": "find the order and arithmetic of a function, and prove it by replay",

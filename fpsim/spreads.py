@@ -1,0 +1,457 @@
+"""Run-to-run spread: what a reduction gives whose terms arrive in a random order, and whether that explains runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpsim import emulation, exact as exactly
+from fpsim._arrays import as_floats, axes_of
+from fpsim._arrivals import Arrivals, arrivals, random_places, seeded
+from fpsim._prediction_text import plain_number
+from fpsim._reordering import chance_of_agreement, expected_distinct, moments, worst_case
+from fpsim.errors import InputError
+from fpsim.formats import _generator
+from fpsim.orders import Order
+from fpsim.orders.base import SERIAL
+from fpsim.strategies import Strategy, strategy as as_strategy
+
+SCHEMA: Final = "fpsim.spread/1"
+OPERATIONS: Final = ("sum", "dot", "matmul", "index_add")
+QUANTILES: Final = (0.001, 0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 0.999)
+_Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """The results of many runs of one reduction on the same data; see `spread`.
+
+    Attributes
+    ----------
+    op : str
+        The operation.
+    strategy : Strategy
+        The strategy, with its random order.
+    results : ndarray, shape (runs, *outputs)
+        What the emulated runs gave.
+    exact : ndarray, shape (*outputs,)
+        The exact result, rounded to float64.
+    terms : int
+        How many terms or partial sums arrive in a random order, of the output that has most; 0 where that is not known.
+    mean, std : ndarray, shape (*outputs,)
+        Of the results.
+    predicted_mean, predicted_std : ndarray or None
+        The same in closed form, for one chain of additions in uniformly random order.
+    center : ndarray or None
+        The exact sum of the partial sums: what all runs would give without the additions that are reordered.
+    worst_case : ndarray or None
+        How far a result can be from `center`, whatever the order of arrival; proved.
+    partials : ndarray or None, shape (terms, outputs)
+        What arrives.
+    """
+
+    op: str
+    strategy: Strategy
+    results: _Array = field(repr=False)
+    exact: _Array = field(repr=False)
+    terms: int
+    mean: _Array
+    std: _Array
+    predicted_mean: _Array | None = None
+    predicted_std: _Array | None = None
+    center: _Array | None = None
+    worst_case: _Array | None = None
+    partials: _Array | None = field(default=None, repr=False)
+
+    @property
+    def runs(self) -> int:
+        """How many runs were emulated."""
+        return len(self.results)
+
+    @property
+    def distinct(self) -> _Array:
+        """How many distinct results each output had."""
+        flat = self.results.reshape(self.runs, -1)
+        counts = [np.unique(flat[:, j]).size for j in range(flat.shape[1])]
+        return np.array(counts, np.int64).reshape(self.results.shape[1:])
+
+    @property
+    def agreement(self) -> float:
+        """The estimated probability that two runs have the same bits in all outputs."""
+        rows = np.ascontiguousarray(self.results.reshape(self.runs, -1))
+        keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
+        counts = np.unique(keys, return_counts=True)[1].astype(np.float64)
+        return float((counts * (counts - 1)).sum() / (self.runs * (self.runs - 1))) if self.runs > 1 else 1.0
+
+    def values(self) -> tuple[_Array, NDArray[np.int64]]:
+        """Return the distinct results of a single output, ascending, and how many runs gave each."""
+        return np.unique(self._single(), return_counts=True)
+
+    def quantile(self, q: Any, /) -> _Array:
+        """Return quantiles of the results of each output."""
+        return np.asarray(np.quantile(self.results.astype(np.float64), q, axis=0))
+
+    def expected_distinct(self, runs: int, /) -> float:
+        """Return how many distinct results of a single output so many runs are expected to have, by the closed form."""
+        std, unit = self._closed_form()
+        return expected_distinct(std, unit, runs)
+
+    def expected_agreement(self) -> float:
+        """Return the probability that two runs have the same bits in a single output, by the closed form."""
+        return chance_of_agreement(*self._closed_form())
+
+    def test(self, observed: Any, /, *, error_rate: float = 1e-6) -> SpreadTest:
+        """Say whether observed runs can come from reordering alone; see `SpreadTest`.
+
+        Parameters
+        ----------
+        observed : array_like, shape (runs, *outputs)
+            Results of real runs on the same data.
+        error_rate : float
+            Probability that runs which differ by nothing but a uniformly random order are called unlikely.
+        """
+        from fpsim._spread_test import tested
+
+        return tested(self, observed, error_rate)
+
+    def _single(self) -> _Array:
+        if self.results.ndim != 1:
+            message = f"this is for a single output; the results have shape {self.results.shape[1:]}"
+            raise InputError(message)
+        return self.results
+
+    def _closed_form(self) -> tuple[float, float]:
+        form = as_floats(self._single())[1]
+        std = float(self.std if self.predicted_std is None else self.predicted_std)
+        return std, float(form.ulp(np.float64(self.mean)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON, without the single results."""
+        return {
+            "schema": SCHEMA,
+            "op": self.op,
+            "strategy": str(self.strategy),
+            "runs": self.runs,
+            "terms": self.terms,
+            "exact": _plain(self.exact),
+            "mean": _plain(self.mean),
+            "std": _plain(self.std),
+            "predicted_mean": _plain(self.predicted_mean),
+            "predicted_std": _plain(self.predicted_std),
+            "worst_case": _plain(self.worst_case),
+            "min": _plain(self.results.min(axis=0)),
+            "max": _plain(self.results.max(axis=0)),
+            "quantiles": {str(q): _plain(self.quantile(q)) for q in QUANTILES},
+            "distinct": _plain(self.distinct),
+            "agreement": self.agreement,
+        }
+
+    def __str__(self) -> str:
+        from fpsim._spread_text import spread_text
+
+        return spread_text(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SpreadTest:
+    """Whether observed runs can come from reordering alone.
+
+    Attributes
+    ----------
+    verdict : {"reordering", "unlikely", "impossible", "unknown"}
+        "reordering": all runs lie where a random order puts them. "unlikely": some lie farther out than a uniformly
+        random order puts any of so many runs but with probability `error_rate`; another law of arrival may. "impossible":
+        no order of the same terms gives some of the runs, so that terms were lost, doubled or changed (a race).
+        "unknown": nothing is known of what arrives.
+    reason : str
+        In words.
+    error_rate : float
+        See `Spread.test`; "impossible" has none, it is proved.
+    largest_deviation : float
+        The largest distance of a run from the predicted mean, in predicted standard deviations.
+    outside : int
+        How many runs no order gives.
+    observed_std, predicted_std : float
+        Of the output with the largest deviation.
+    observed_distinct, expected_distinct : float
+        Number of distinct results of that output, and how many are expected in as many runs.
+    lost : tuple of int
+        Terms whose loss, each alone, explains the outermost run, the likeliest first; at most 10.
+    """
+
+    verdict: str
+    reason: str
+    error_rate: float
+    largest_deviation: float
+    outside: int
+    observed_std: float
+    predicted_std: float
+    observed_distinct: float
+    expected_distinct: float
+    lost: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.reason}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {name: _plain(value) for name, value in dataclasses.asdict(self).items()}
+
+
+def spread(
+    op: str,
+    /,
+    *inputs: Any,
+    strategy: str | Strategy | Order,
+    runs: int = 1000,
+    axis: Any = None,
+    rng: np.random.Generator | np.random.SeedSequence | int | None = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Spread:
+    """Emulate many runs of a reduction whose order of additions is random.
+
+    Parameters
+    ----------
+    op : {"sum", "dot", "matmul", "index_add"}
+        The operation.
+    *inputs : array_like
+        Its operands, as for `fpsim.sum`, `fpsim.dot` and `fpsim.matmul`. For ``index_add`` (also ``scatter_add``): the
+        target, shape (slots,), the indices, shape (n,), and the source, shape (n,).
+    strategy : str or Strategy
+        A strategy with ``shuffle``, without a seed, where terms or partial sums arrive at random: ``"shuffle"`` is one
+        atomic addition for each term, ``"chunks(32, fold, combine=shuffle)"`` for each warp,
+        ``"cuda_reduce(132, 256, second=shuffle)"`` for each block, ``"split(8, combine=shuffle)"`` are threads
+        that add their sums as they finish. ``block=`` and ``window=`` change the law of arrival, see `Shuffle`.
+    runs : int
+        How many runs to emulate.
+    axis : int or tuple of int, optional
+        Of a sum.
+    rng : Generator, SeedSequence or int, optional
+        Source of the orders; the same seed gives the same runs.
+    progress : callable, optional
+        Called with the number of runs done and of all runs.
+
+    Returns
+    -------
+    Spread
+
+    Raises
+    ------
+    InputError
+        The data do not fit the operation, or the strategy has no random order.
+    StrategyError, UnknownOrderError
+        As in `fpsim.sum`.
+
+    Examples
+    --------
+    >>> import numpy as np, fpsim
+    >>> x = np.random.default_rng(0).random(10000).astype(np.float32)
+    >>> atomics = fpsim.spread("sum", x, strategy="shuffle", runs=200)
+    >>> blocks = fpsim.spread("sum", x, strategy="chunks(256, fold, combine=shuffle)", runs=200)
+    >>> int(atomics.distinct), int(blocks.distinct)
+    (55, 5)
+    """
+    if op not in OPERATIONS:
+        message = f"spread takes op={', '.join(OPERATIONS)}, not {op!r}"
+        raise InputError(message)
+    if int(runs) != runs or runs < 1:
+        message = f"runs must be a whole number of at least 1, not {runs!r}"
+        raise InputError(message)
+    chosen = as_strategy(strategy)
+    if not random_places(chosen.order):
+        message = (
+            f"every run of {chosen} has the same order; write shuffle, without a seed, where terms arrive at random, as"
+            " in 'chunks(256, fold, combine=shuffle)'"
+        )
+        raise InputError(message)
+    generator = _generator(rng)
+    case = _index_add(inputs, chosen) if op == "index_add" else _case(op, inputs, chosen, axis)
+    done = 0
+    results = []
+    for batch in case.runs(int(runs), generator):
+        results.append(batch)
+        done += len(batch)
+        if progress is not None:
+            progress(done, int(runs))
+    values = np.concatenate(results).reshape(int(runs), *case.shape)
+    return _summary(op, chosen, values, case)
+
+
+@dataclass(frozen=True, eq=False)
+class _Case:
+    """A reduction whose runs can be drawn."""
+
+    shape: tuple[int, ...]
+    exact: _Array
+    draw: Callable[[int, np.random.Generator], Iterator[_Array]]
+    parts: list[Arrivals | None]  # of all outputs together, or of each
+
+    def runs(self, count: int, rng: np.random.Generator) -> Iterator[_Array]:
+        return self.draw(count, rng)
+
+
+def _case(op: str, inputs: tuple[Any, ...], chosen: Strategy, axis: Any) -> _Case:
+    wanted = 1 if op == "sum" else 2
+    if len(inputs) != wanted:
+        message = f"{op} takes {wanted} operand{'s' * (wanted > 1)}, not {len(inputs)}"
+        raise InputError(message)
+    if axis is not None and op != "sum":
+        message = f"axis is for sums; {op} has none"
+        raise InputError(message)
+    names = ("x",) if op == "sum" else ("a", "b")
+    given = [emulation.operand_of(x, name, chosen) for x, name in zip(inputs, names, strict=True)]
+    operands = tuple(values for values, _ in given)
+    data = given[0][1]
+    if op == "sum":
+        (x,) = operands
+        exact = exactly.sum(x, axis=axis)
+        axes = axes_of(x.ndim, axis)
+        kept = tuple(a for a in range(x.ndim) if a not in axes)
+        shape = tuple(x.shape[a] for a in kept)
+        moved = x.transpose((*axes, *kept))
+        views: tuple[_Array, ...] = (moved.reshape(-1, math.prod(shape)),)
+    else:
+        left, right = operands
+        if op == "dot" and not left.ndim == right.ndim == 1:
+            message = f"dot takes two vectors, not arrays of {left.ndim} and {right.ndim} dimensions"
+            raise InputError(message)
+        if not (1 <= left.ndim <= 2 and 1 <= right.ndim <= 2) or left.shape[-1] != right.shape[0]:
+            message = (
+                f"spread of matmul takes two matrices or vectors that fit, not shapes {left.shape} and {right.shape}"
+            )
+            raise InputError(message)
+        exact = exactly.matmul(left, right)
+        shape = (*left.shape[:-1], *right.shape[1:])
+        views = (np.atleast_2d(left), right if right.ndim == 2 else right[:, None])
+    found = arrivals(chosen, views, data)
+    if found is not None:
+        return _Case(shape, _doubles(exact), found.runs, [found])
+
+    def again(count: int, rng: np.random.Generator) -> Iterator[_Array]:
+        for _ in range(count):
+            one = seeded(chosen, rng)
+            result = (
+                emulation.sum(inputs[0], one, axis=axis) if op == "sum" else emulation.matmul(inputs[0], inputs[1], one)
+            )
+            yield np.asarray(result)[None]
+
+    return _Case(shape, _doubles(exact), again, [None])
+
+
+def _index_add(inputs: tuple[Any, ...], chosen: Strategy) -> _Case:
+    """Return additions to slots: the number in the slot, then its terms in their order of arrival."""
+    if len(inputs) != 3:
+        message = f"index_add takes the target, the indices and the source, not {len(inputs)} operands"
+        raise InputError(message)
+    (target, _), (source, data) = (
+        emulation.operand_of(x, name, chosen) for x, name in ((inputs[0], "target"), (inputs[2], "source"))
+    )
+    index = np.asarray(inputs[1])
+    if target.ndim != 1 or source.ndim != 1 or index.shape != source.shape or index.dtype.kind not in "iu":
+        message = "index_add takes a target of one dimension, and whole indices and a source of one length"
+        raise InputError(message)
+    if index.size and not 0 <= index.min() <= index.max() < target.size:
+        message = f"indices must be from 0 to {target.size - 1}"
+        raise InputError(message)
+    order = np.argsort(index, kind="stable")
+    cuts = np.searchsorted(index[order], np.arange(target.size + 1))
+    parts: list[Arrivals | None] = []
+    exact = target.astype(np.float64)
+    for slot in range(target.size):
+        own = source[order[cuts[slot] : cuts[slot + 1]]]
+        if own.size == 0:
+            parts.append(None)
+            continue
+        terms = np.concatenate([target[slot : slot + 1], own]).astype(source.dtype)
+        exact[slot] = float(exactly.sum(terms).round("float64"))
+        part = arrivals(chosen, (terms[1:, None],), data)
+        if part is None:
+            message = f"index_add takes a random order of the terms themselves, such as shuffle, not {chosen}"
+            raise InputError(message)
+        parts.append(part.after(target[slot : slot + 1]) if target[slot] else part)
+
+    def draw(count: int, rng: np.random.Generator) -> Iterator[_Array]:
+        columns = [
+            np.full(count, target[slot]) if part is None else np.concatenate([*part.runs(count, rng)])[:, 0]
+            for slot, part in enumerate(parts)
+        ]
+        yield np.stack(columns, axis=1) if columns else np.empty((count, 0), target.dtype)
+
+    return _Case((target.size,), exact, draw, parts)
+
+
+def _summary(op: str, chosen: Strategy, results: _Array, case: _Case) -> Spread:
+    wide = results.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        mean, std = wide.mean(axis=0), wide.std(axis=0)
+    known = [part for part in case.parts if part is not None]
+    common = {"op": op, "strategy": chosen, "results": results, "exact": case.exact, "mean": mean, "std": std}
+    if not known:
+        return Spread(**common, terms=0)
+    terms = max(len(part.partials) for part in known)
+    shape = case.shape
+    bounds = np.zeros(math.prod(shape))
+    closed = [np.zeros(math.prod(shape)) for _ in range(2)]
+    centers = np.array(case.exact, np.float64).reshape(-1)
+    simple = True
+    columns = [(part, j) for part in case.parts for j in range(1 if part is None else part.partials.shape[1])]
+    for output, (part, j) in enumerate(columns):
+        if part is None:
+            continue
+        given, rounding = part.partials[:, j].astype(np.float64), part.additions.accumulator
+        centers[output] = float(exactly.sum(given).round("float64"))
+        if not np.isfinite(given).all():
+            bounds[output], simple = math.inf, False
+            continue
+        serial = part.shuffle.inner == SERIAL
+        if part.first is not None:
+            centers[output] = case.exact.reshape(-1)[output]
+        bounds[output] = _bound(part, given, centers[output], serial=serial)
+        fits = serial and rounding.mode == "nearest-even" and part.additions.compensation is None
+        if fits and part.first is None:
+            own = moments(given, rounding.format)
+            closed[0][output], closed[1][output] = centers[output] + own.mean, own.std
+        else:
+            simple = False
+    arrived = known[0].partials if len(known) == 1 else None
+    return Spread(
+        **common,
+        terms=terms,
+        center=centers.reshape(shape),
+        worst_case=bounds.reshape(shape),
+        predicted_mean=closed[0].reshape(shape) if simple else None,
+        predicted_std=closed[1].reshape(shape) if simple else None,
+        partials=arrived,
+    )
+
+
+def _bound(part: Arrivals, given: NDArray[np.float64], center: float, *, serial: bool) -> float:
+    """Return how far a result can be from the exact sum of what arrives."""
+    additions, output = part.additions, part.arithmetic.output
+    if additions.compensation is not None:
+        return math.inf
+    if part.first is not None:
+        given = np.concatenate([part.first.astype(np.float64), given])
+    bound = worst_case(given, additions.accumulator, ftz=additions.ftz, serial=serial)
+    if output is not None and math.isfinite(bound):
+        nearest = output.mode.startswith("nearest")
+        bound += float(output.format.ulp(np.float64(abs(center) + bound))) * (0.5 if nearest else 1.0)
+    return bound + math.ulp(center)
+
+
+def _doubles(exact: Any) -> _Array:
+    return np.asarray(exact.round("float64"), np.float64)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, tuple):
+        return list(value)
+    return plain_number(value) if np.ndim(value) == 0 else np.vectorize(plain_number, otypes=[object])(value).tolist()
