@@ -18,7 +18,27 @@ from fpsim.kernels import special_function_unit as unit
 from fpsim.kernels._jit import kernel
 from fpsim.kernels.elementwise import fma32
 
-EXP, EXP2, EXPM1, LOG, LOG2, LOG1P, SIN, COS, TANH, ERF, RSQRT, SQRT, RECIPROCAL, SIGMOID, SILU = range(15)
+(
+    EXP,
+    EXP2,
+    EXPM1,
+    LOG,
+    LOG2,
+    LOG1P,
+    SIN,
+    COS,
+    TANH,
+    ERF,
+    RSQRT,
+    SQRT,
+    RECIPROCAL,
+    SIGMOID,
+    SILU,
+    GELU,
+    GELU_TANH,
+    SOFTPLUS,
+) = range(18)
+DIVIDE, POW = range(2)
 
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 _INFINITY, _NAN = np.float32(np.inf), np.float32(np.nan)
@@ -27,6 +47,8 @@ _LN2 = np.float32(0.6931471805599453)
 _LN2_23 = np.float32(0.6931471805599453 * 2.0**-23)
 _LOG2E = np.float32(1.4426950408889634)
 _LOG2E_REST = np.float32(1.925963033500011e-08)  # log2(e) - float32(log2(e))
+_ROOT_HALF = np.float32(0.7071067811865476)
+_ROOT_TWO_OVER_PI = np.float32(0.7978845608028654)
 _TWO_LOG2E = np.float32(2.8853900817779268)
 
 
@@ -41,14 +63,26 @@ _LOG = _coefficients(
     "-0x1.07d50cp-3", "0x1.1ffc52p-3", "-0x1.f2e7eep-4", "0x1.1e6c24p-3", "-0x1.55a566p-3", "0x1.99d86ep-3",
     "-0x1.fffe88p-3", "0x1.5554f4p-2", "-0x1p-1",
 )  # fmt: skip
+_LOG2 = _coefficients(
+    "-0x1.6f7904p-3", "0x1.936460p-3", "-0x1.6a3638p-3", "0x1.9f766ep-3", "-0x1.ecc568p-3", "0x1.279426p-2",
+    "-0x1.71536cp-2", "0x1.ec7058p-2", "-0x1.715478p-1",
+)  # fmt: skip
 _LOG1P = _coefficients(
     "-0x1.73e16ep-5", "0x1.b03f80p-4", "-0x1.0efd5cp-3", "0x1.28c8dep-3", "-0x1.54d118p-3", "0x1.995f2cp-3",
     "-0x1.000084p-2", "0x1.5555ccp-2", "-0x1p-1",
 )  # fmt: skip
 _ERF = _coefficients(
-    "0x1.60d26ap-14", "-0x1.add38cp-11", "0x1.5599c0p-8", "-0x1.b8367ap-6", "0x1.ce3156p-4", "-0x1.812758p-2",
+    "0x1.6419d8p-14", "-0x1.aeaadap-11", "0x1.55ad06p-8", "-0x1.b837dcp-6", "0x1.ce315ep-4", "-0x1.812758p-2",
     "0x1.06eba6p-3",
 )  # fmt: skip
+
+_ERF_TAIL = _coefficients(
+    "0x1.d61a02p-14", "-0x1.5baa56p-10", "0x1.12f7b4p-7", "-0x1.499e86p-5", "0x1.46a584p-3", "0x1.d36a5ap-1",
+    "0x1.421428p-1",
+)  # fmt: skip
+_ERF_CHANGES = np.float32(1.00296)
+_EXPM1 = _coefficients("0x1.6bd694p-10", "0x1.12acbcp-7", "0x1.5557c8p-5", "0x1.5553ecp-3", "0x1.fffffcp-2")
+_LN2_UPPER, _LN2_LOWER = np.float32(-0.693145752), np.float32(-1.42860677e-6)
 
 # The first bits of 2 / pi, in words of 32, for the reduction of large angles.
 _TWO_OVER_PI = np.array([0, 0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x36D8A566, 0x4F10E410], np.uint64)
@@ -102,22 +136,40 @@ def _scaled_log(a: Any, coefficients: Any) -> Any:
 
 
 @kernel
-def log(x: Any, flush: bool) -> Any:
-    """Return log(x) = e log(2) + log(m), with m from 2/3 to 4/3."""
-    x = flushed(x, flush)
-    if not ((x > _ZERO) & (x < _INFINITY)):
-        if x == _ZERO:
-            return -_INFINITY
-        return x if x == _INFINITY else _NAN
+def _parts(x: Any) -> Any:
+    """Return m and e of a positive x = (1 + m) 2**e, with 1 + m from 2/3 to 4/3."""
     exponent = _ZERO
     if x < _SMALLEST_NORMAL:
         x = np.float32(x * np.float32(2.0**23))
         exponent = np.float32(-23)
     bits = _bits(x)
     e = (bits - 0x3F2AAAAB) >> 23 << 23
-    m = np.float32(_float(bits - e) - _ONE)
-    exponent = fma32(np.float32(e), np.float32(2.0**-23), exponent)
+    return np.float32(_float(bits - e) - _ONE), fma32(np.float32(e), np.float32(2.0**-23), exponent)
+
+
+@kernel
+def log(x: Any, flush: bool) -> Any:
+    """Return log(x) = e log(2) + log(1 + m), with 1 + m from 2/3 to 4/3."""
+    x = flushed(x, flush)
+    if not ((x > _ZERO) & (x < _INFINITY)):
+        if x == _ZERO:
+            return -_INFINITY
+        return x if x == _INFINITY else _NAN
+    m, exponent = _parts(x)
     return flushed(fma32(exponent, _LN2, _scaled_log(m, _LOG)), flush)
+
+
+@kernel
+def log2(x: Any, flush: bool) -> Any:
+    """Return log2(x) = e + log2(1 + m), with 1 + m from 2/3 to 4/3."""
+    x = flushed(x, flush)
+    if not ((x > _ZERO) & (x < _INFINITY)):
+        if x == _ZERO:
+            return -_INFINITY
+        return x if x == _INFINITY else _NAN
+    m, exponent = _parts(x)
+    y = np.float32(np.float32(_polynomial(_LOG2, m) * m) * m)
+    return flushed(np.float32(exponent + fma32(m, _LOG2E, y)), flush)
 
 
 @kernel
@@ -218,11 +270,35 @@ def tanh(x: Any, flush: bool) -> Any:
 
 @kernel
 def erf(x: Any, flush: bool) -> Any:
-    """Return erf(x) below 1 in magnitude."""
+    """Return erf(x): a polynomial in the middle, 1 - 2**(-t - t p(t)) with t = abs(x) outside."""
     x = flushed(x, flush)
-    if abs(x) < _ONE:
+    t = abs(x)
+    if t < _ERF_CHANGES:
         return flushed(fma32(_polynomial(_ERF, np.float32(x * x)), x, x), flush)
-    return _NAN
+    if not t < np.float32(4):
+        return np.float32(np.copysign(_ONE, x)) if x == x else _NAN  # noqa: PLR0124
+    power = unit.ex2(fma32(_polynomial(_ERF_TAIL, t), -t, -t))
+    return np.float32(np.copysign(np.float32(_ONE - power), x))
+
+
+@kernel
+def expm1(x: Any, flush: bool) -> Any:
+    """Return e**x - 1 = 2**j (e**f - 1) + 2**j - 1, with f = x below 0.41."""
+    x = flushed(x, flush)
+    if not abs(x) < np.float32(128):
+        return _INFINITY if x > _ZERO else (-_ONE if x < _ZERO else _NAN)
+    j = _ZERO if abs(x) < np.float32(0.41) else np.float32(np.rint(np.float32(x * _LOG2E)))
+    f = fma32(j, _LN2_LOWER, fma32(j, _LN2_UPPER, x))
+    y = np.float32(_polynomial(_EXPM1, f) * f)
+    y = fma32(y, f, f)
+    if x < np.float32(-25):
+        return -_ONE
+    if j >= np.float32(128):
+        half = _float((min(np.int64(j), 128) + 126) << 23)
+        y = fma32(y, half, np.float32(half - _HALF)) if j < np.float32(129) else _INFINITY
+        return np.float32(y + y)
+    scale = _float((np.int64(j) + 127) << 23)
+    return flushed(fma32(y, scale, np.float32(scale - _ONE)), flush) if x != _ZERO else x
 
 
 @kernel
@@ -267,6 +343,32 @@ def silu(x: Any, flush: bool) -> Any:
 
 
 @kernel
+def gelu(x: Any, flush: bool) -> Any:
+    """Return x / 2 (1 + erf(x / sqrt(2)))."""
+    x = flushed(x, flush)
+    half = flushed(np.float32(x * _HALF), flush)
+    return flushed(np.float32(half * np.float32(_ONE + erf(np.float32(x * _ROOT_HALF), flush))), flush)
+
+
+@kernel
+def gelu_tanh(x: Any, flush: bool) -> Any:
+    """Return x / 2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x**3)))."""
+    x = flushed(x, flush)
+    cube = np.float32(np.float32(x * x) * x)
+    inner = np.float32(_ROOT_TWO_OVER_PI * fma32(np.float32(0.044715), cube, x))
+    half = flushed(np.float32(x * _HALF), flush)
+    return flushed(np.float32(half * np.float32(_ONE + tanh(inner, flush))), flush)
+
+
+@kernel
+def softplus(x: Any, flush: bool) -> Any:
+    """Return log(1 + exp(x)), or x above 20."""
+    if x > np.float32(20):
+        return x
+    return log1p(exp(x, flush), flush)
+
+
+@kernel
 def evaluate(function: int, flush: bool, x: NDArray[np.float32], out: NDArray[np.float32]) -> None:
     """Write a function of each x into out."""
     n = x.size
@@ -276,9 +378,15 @@ def evaluate(function: int, flush: bool, x: NDArray[np.float32], out: NDArray[np
     elif function == EXP2:
         for i in range(n):
             out[i] = exp2(x[i], flush)
+    elif function == EXPM1:
+        for i in range(n):
+            out[i] = expm1(x[i], flush)
     elif function == LOG:
         for i in range(n):
             out[i] = log(x[i], flush)
+    elif function == LOG2:
+        for i in range(n):
+            out[i] = log2(x[i], flush)
     elif function == LOG1P:
         for i in range(n):
             out[i] = log1p(x[i], flush)
@@ -306,6 +414,24 @@ def evaluate(function: int, flush: bool, x: NDArray[np.float32], out: NDArray[np
     elif function == SIGMOID:
         for i in range(n):
             out[i] = sigmoid(x[i], flush)
+    elif function == GELU:
+        for i in range(n):
+            out[i] = gelu(x[i], flush)
+    elif function == GELU_TANH:
+        for i in range(n):
+            out[i] = gelu_tanh(x[i], flush)
+    elif function == SOFTPLUS:
+        for i in range(n):
+            out[i] = softplus(x[i], flush)
     else:
         for i in range(n):
             out[i] = silu(x[i], flush)
+
+
+@kernel
+def evaluate2(
+    function: int, flush: bool, x: NDArray[np.float32], y: NDArray[np.float32], out: NDArray[np.float32]
+) -> None:
+    """Write a function of each x and y into out."""
+    for i in range(x.size):
+        out[i] = divide(x[i], y[i], flush)

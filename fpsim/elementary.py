@@ -1,0 +1,131 @@
+"""Elementary functions of GPU libraries, to the bit: what `torch.exp` or `cupy.tanh` gives for a float32 array.
+
+On a GPU these functions are short programs around a few approximations that the hardware offers. `evaluate` runs a model
+of such a program on the CPU; `MODELS` says what each model is and how far it was verified.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fpsim.errors import InputError, UnknownOrderError
+
+__all__ = ["IMPLEMENTATIONS", "MODELS", "Model", "evaluate"]
+
+Array = NDArray[Any]
+
+IMPLEMENTATIONS = {"torch.cuda": False, "cupy": True}  # whether subnormal numbers are flushed to zero
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """How a function of the CUDA math library is computed.
+
+    Attributes
+    ----------
+    function : str
+        The name of the function.
+    operands : int
+        How many it takes.
+    method : str
+        What the model does.
+    known : bool
+        Whether there is a model.
+    """
+
+    function: str
+    operands: int
+    method: str
+    known: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.function}: {self.method}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain Python objects."""
+        return {"function": self.function, "operands": self.operands, "method": self.method, "known": self.known}
+
+
+MODELS = {
+    m.function: m
+    for m in (
+        Model("exp", 1, "2**f by the special-function unit, after a reduction by powers of two"),
+        Model("exp2", 1, "the special-function unit"),
+        Model("sigmoid", 1, "1 / (1 + exp(-x))"),
+        Model("silu", 1, "x / (1 + exp(-x))"),
+        Model("tanh", 1, "1 - 2 / (exp(2x) + 1) by the special-function unit, a polynomial below 0.6"),
+        Model("rsqrt", 1, "the special-function unit"),
+        Model("reciprocal", 1, "correctly rounded"),
+        Model("sqrt", 1, "correctly rounded"),
+        Model("log", 1, "a polynomial on 2/3 to 4/3"),
+        Model("log1p", 1, "a polynomial on -1/4 to 1/2"),
+        Model("expm1", 1, "a polynomial after a reduction by powers of two"),
+        Model("erf", 1, "a polynomial below 1, 1 - 2**p(x) by the special-function unit above"),
+        Model("sin", 1, "two polynomials after a reduction by pi/2"),
+        Model("cos", 1, "two polynomials after a reduction by pi/2"),
+        Model("log2", 1, "a polynomial on 2/3 to 4/3"),
+        Model("gelu", 1, "x / 2 * (1 + erf(x / sqrt(2)))"),
+        Model("gelu_tanh", 1, "x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))"),
+        Model("softplus", 1, "log1p(exp(x)), x above 20"),
+        Model("divide", 2, "correctly rounded"),
+        Model("pow", 2, "", known=False),
+    )
+}
+
+
+def evaluate(function: str, /, *operands: Any, implementation: str = "torch.cuda") -> Array:
+    """Return what a GPU library gives for a function of float32 arrays, bit for bit.
+
+    Parameters
+    ----------
+    function : str
+        A name in `MODELS`.
+    *operands : float32 arrays of one shape
+        What the library is given.
+    implementation : {"torch.cuda", "cupy"}
+        PyTorch keeps subnormal numbers; CuPy compiles its kernels to flush them to zero.
+
+    Returns
+    -------
+    float32 array of the same shape
+
+    Raises
+    ------
+    InputError
+        The operands do not fit the function, or the implementation is unknown.
+    UnknownOrderError
+        No model is known for the function.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fpsim.elementary import evaluate
+    >>> x = np.array([-95.0, 1.0], np.float32)
+    >>> evaluate("exp", x)
+    array([5.521e-42, 2.718e+00], dtype=float32)
+    >>> evaluate("exp", x, implementation="cupy")
+    array([0.       , 2.7182817], dtype=float32)
+    """
+    if implementation not in IMPLEMENTATIONS:
+        message = f"implementation must be one of {', '.join(IMPLEMENTATIONS)}, not {implementation}"
+        raise InputError(message)
+    model = MODELS.get(function)
+    if model is None or not model.known:
+        names = ", ".join(m.function for m in MODELS.values() if m.known)
+        message = f"no model of {function} is known; there are models of {names}"
+        raise UnknownOrderError(message)
+    arrays = [np.ascontiguousarray(x) for x in operands]
+    if len(arrays) != model.operands or any(x.dtype != np.float32 or x.shape != arrays[0].shape for x in arrays):
+        message = f"{function} takes {model.operands} float32 array{'s of one shape' if model.operands > 1 else ''}"
+        raise InputError(message)
+    kernels: Any = importlib.import_module("fpsim.kernels.cuda_functions")
+    out = np.empty(arrays[0].shape, np.float32)
+    vectors = [x.reshape(-1) for x in arrays]
+    run = kernels.evaluate if model.operands == 1 else kernels.evaluate2
+    run(getattr(kernels, function.upper()), IMPLEMENTATIONS[implementation], *vectors, out.reshape(-1))
+    return out
