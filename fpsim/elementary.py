@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fpsim import emulation
 from fpsim.errors import InputError, UnknownOrderError
 
-__all__ = ["IMPLEMENTATIONS", "MODELS", "Model", "evaluate"]
+__all__ = ["IMPLEMENTATIONS", "MODELS", "Model", "evaluate", "softmax"]
 
 Array = NDArray[Any]
 
+_WARP, _LONGEST_ROW = 32, 1024
 IMPLEMENTATIONS = {"torch.cuda": False, "cupy": True}  # whether subnormal numbers are flushed to zero
 
 
@@ -129,3 +131,54 @@ def evaluate(function: str, /, *operands: Any, implementation: str = "torch.cuda
     run = kernels.evaluate if model.operands == 1 else kernels.evaluate2
     run(getattr(kernels, function.upper()), IMPLEMENTATIONS[implementation], *vectors, out.reshape(-1))
     return out
+
+
+def softmax(x: Any, /, strategy: Any = None, *, implementation: str = "torch.cuda") -> Array:
+    """Return the softmax over the last axis as a GPU library gives it, given the order of its sums.
+
+    Parameters
+    ----------
+    x : float32 array
+        Finite numbers.
+    strategy : str or Strategy, optional
+        The order in which the exponentials of a row are added (`fpsim.reveal` finds it). By default that of PyTorch for
+        rows of up to 1024 numbers: 32 threads, each adding every 32nd number, then halves of the threads.
+    implementation : {"torch.cuda", "cupy"}
+        See `evaluate`.
+
+    Returns
+    -------
+    float32 array of the same shape
+
+    Raises
+    ------
+    InputError
+        The data do not fit.
+    UnknownOrderError
+        The order of rows of that length is not known, and no strategy is given.
+
+    Notes
+    -----
+    The numbers are exp(x - max x) over their sum, each step rounded (PyTorch 2.11, ``PersistentSoftmax.cuh``).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fpsim.elementary import softmax
+    >>> softmax(np.array([0.0, 1.0, 2.0], np.float32))
+    array([0.09003057, 0.24472848, 0.66524094], dtype=float32)
+    """
+    values = np.asarray(x)
+    if values.dtype != np.float32 or values.ndim == 0 or values.shape[-1] == 0 or not np.isfinite(values).all():
+        message = "softmax takes a float32 array of finite numbers with at least one number in a row"
+        raise InputError(message)
+    n = values.shape[-1]
+    if strategy is None:
+        if n > _LONGEST_ROW or implementation != "torch.cuda":
+            message = f"the order of a softmax of {n} numbers by {implementation} is not known: give its strategy"
+            raise UnknownOrderError(message)
+        strategy = f"lanes:{min(_WARP, 1 << (n - 1).bit_length())}:combine=fold" if n > 1 else "serial"
+    shifted = values - values.max(axis=-1, keepdims=True)
+    powers = evaluate("exp", shifted, implementation=implementation)
+    total = np.float32(emulation.sum(powers, strategy, axis=-1, keepdims=True))
+    return evaluate("divide", powers, np.broadcast_to(total, powers.shape), implementation=implementation)

@@ -58,18 +58,18 @@ def _coefficients(*texts: str) -> tuple[Any, ...]:
 
 _SIN = _coefficients("-0x1.9a82a6p-13", "0x1.110bc8p-7", "-0x1.555550p-3")
 _COS = _coefficients("0x1.9759d0p-16", "-0x1.6c0fdep-10", "0x1.555576p-5", "-0x1.fffffep-2")
-_TANH = _coefficients("0x1.01e222p-6", "-0x1.ac799ep-5", "0x1.10b284p-3", "-0x1.5553dap-2")
+_TANH = _coefficients("0x1.01e0d6p-6", "-0x1.ac7954p-5", "0x1.10b282p-3", "-0x1.5553dap-2")
 _LOG = _coefficients(
-    "-0x1.07d50cp-3", "0x1.1ffc52p-3", "-0x1.f2e7eep-4", "0x1.1e6c24p-3", "-0x1.55a566p-3", "0x1.99d86ep-3",
-    "-0x1.fffe88p-3", "0x1.5554f4p-2", "-0x1p-1",
+    "-0x1.08b082p-3", "0x1.204fc2p-3", "-0x1.f28d60p-4", "0x1.1e58aap-3", "-0x1.55a842p-3", "0x1.99d9d6p-3",
+    "-0x1.fffe7ap-3", "0x1.5554f0p-2", "-0x1p-1",
 )  # fmt: skip
 _LOG2 = _coefficients(
     "-0x1.6f7904p-3", "0x1.936460p-3", "-0x1.6a3638p-3", "0x1.9f766ep-3", "-0x1.ecc568p-3", "0x1.279426p-2",
     "-0x1.71536cp-2", "0x1.ec7058p-2", "-0x1.715478p-1",
 )  # fmt: skip
 _LOG1P = _coefficients(
-    "-0x1.73e16ep-5", "0x1.b03f80p-4", "-0x1.0efd5cp-3", "0x1.28c8dep-3", "-0x1.54d118p-3", "0x1.995f2cp-3",
-    "-0x1.000084p-2", "0x1.5555ccp-2", "-0x1p-1",
+    "-0x1.71fb44p-5", "0x1.af50b6p-4", "-0x1.0ee768p-3", "0x1.28d0ecp-3", "-0x1.54d31cp-3", "0x1.995f10p-3",
+    "-0x1.000082p-2", "0x1.5555ccp-2", "-0x1p-1",
 )  # fmt: skip
 _ERF = _coefficients(
     "0x1.6419d8p-14", "-0x1.aeaadap-11", "0x1.55ad06p-8", "-0x1.b837dcp-6", "0x1.ce315ep-4", "-0x1.812758p-2",
