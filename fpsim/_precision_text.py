@@ -66,7 +66,8 @@ def _sums(p: Precision) -> list[str]:
         texts.append("no sum is rounded before the last")
     elif p.accumulator != "not known":
         mode = f" ({_MODES[p.rounding]})" if p.rounding not in (None, "nearest-even") else ""
-        texts.append(f"{p.accumulator} accumulator{mode}")
+        moved = f", moved to a wider one every {p.promoted} terms" if p.promoted else ""
+        texts.append(f"{p.accumulator} accumulator{mode}{moved}")
     if p.ftz or p.daz:
         texts.append("subnormal numbers become zero")
     return texts

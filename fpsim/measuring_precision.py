@@ -11,6 +11,7 @@ import numpy as np
 
 from fpsim._arithmetic_facts import Facts, facts_of
 from fpsim._black_box import BlackBox
+from fpsim._precision_checks import confirmed, promotion, rounds_operands
 from fpsim._precision_probes import Operand, keeps, keeps_products, operand, products
 from fpsim.errors import InputError
 from fpsim.formats import BFLOAT16, FLOAT32, FLOAT64, Format, as_format
@@ -60,6 +61,8 @@ class Precision:
         was lost.
     rounding : str or None
         How that rounds.
+    promoted : int or None
+        A sum in that accumulator is moved to a wider one after so many terms.
     align : int or None
         Several products are added at a time, as matrix units do, with so many fraction bits below the largest.
     ftz, daz : bool or None
@@ -82,6 +85,7 @@ class Precision:
     products: str | None
     accumulator: str
     rounding: str | None
+    promoted: int | None
     align: int | None
     ftz: bool | None
     daz: bool | None
@@ -110,7 +114,8 @@ class Precision:
         return {
             "schema": SCHEMA, "op": self.op, "shape": list(self.shape), "dtype": self.dtype, "result": self.result,
             "name": self.name, "left": of(self.left), "right": of(self.right), "products": self.products,
-            "accumulator": self.accumulator, "rounding": self.rounding, "align": self.align, "ftz": self.ftz,
+            "accumulator": self.accumulator, "rounding": self.rounding, "promoted": self.promoted,
+            "align": self.align, "ftz": self.ftz,
             "daz": self.daz, "error": self.error, "reduced": self.reduced, "switch": self.switch, "calls": self.calls,
         }  # fmt: skip
 
@@ -185,7 +190,8 @@ def precision(
         for one in (left, right):  # what operands cannot hold would look like what the accumulator loses
             if one is not None and one.form.emin > box.form.emin:
                 box.form = one.form
-        facts = facts_of(box, result, source)
+        facts = confirmed(function, box, facts_of(box, result, source), result, source)
+        moved = promotion(box, facts)
         box.form = form
         left, right = (_of_operand(box, one, facts) for one in (left, right))
         multiplied = multiplied if facts.precision >= form.precision or facts.precision == 0 else None
@@ -193,7 +199,7 @@ def precision(
     full = _is_full(form, left, right, name, facts)
     return Precision(
         op, box.shape, str(form), str(result), name, left, right, multiplied, _accumulator(facts), facts.rounding,
-        facts.align, facts.ftz, facts.daz, _error(name, left, right, facts),
+        moved, facts.align, facts.ftz, facts.daz, _error(name, left, right, facts),
         None if full else _switch(name, function, library, form, facts), box.calls,
     )  # fmt: skip
 
@@ -210,9 +216,15 @@ def _sizes(op: str, shape: tuple[int, ...] | None, n: int | None) -> tuple[int, 
 
 def _of_operand(box: BlackBox, one: Operand | None, facts: Facts) -> Operand | None:
     """Return what an operand becomes: not what the accumulator alone has made of it."""
-    if one is None or one.form == box.form or one.form.precision != facts.precision:
+    if one is not None and one.form == box.form and facts.result.precision < box.form.precision:
+        narrow = facts.result  # which a lone term is rounded to at the end anyway
+        modes = [mode for mode in ("nearest-even", "toward-zero") if rounds_operands(box, narrow, mode)]
+        return Operand(narrow, modes[0]) if len(modes) == 1 else one  # type: ignore[arg-type]
+    if one is None or one.form == box.form or one.form.precision not in (facts.precision, facts.result.precision):
         return one
-    return one if keeps_products(box, one.form) else Operand(box.form)
+    if keeps_products(box, one.form) or rounds_operands(box, one.form, one.mode):
+        return one
+    return Operand(box.form)
 
 
 def _name(box: BlackBox, left: Operand | None, right: Operand | None, multiplied: str | None, facts: Facts) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import fpsim
 from fpsim.cli import main
 from fpsim.errors import InputError
+from fpsim.fixed_point import fixed_point_matmul
 from fpsim.formats import BFLOAT16, TF32, Format, round_to
 from fpsim.measuring_precision import SWITCHES
 from fpsim.split_products import SCHEMES, pieces, split_matmul
@@ -125,7 +126,71 @@ def test_operand_rounding(text: str, mode: str, form: str, error: float) -> None
 )  # fmt: skip
 def test_other_operands(dtype: str, text: str, accumulator: str, result: str, reduced: bool) -> None:
     found = fpsim.precision(emulated(text), shape=SHAPE, dtype=dtype)
-    assert (found.name, found.accumulator, found.result, found.reduced) == (dtype, accumulator, result, reduced)
+    name = "float32" if (dtype, text) == ("float64", "serial") else dtype  # which rounds operands to float32
+    assert (found.name, found.accumulator, found.result, found.reduced) == (name, accumulator, result, reduced)
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "name", "accumulator", "promoted"),
+    [
+        ("tensor_core(arch=hopper, type=e4m3fn)", "e4m3fn", "e4m3fn", "14-bit", None),  # fast accumulation
+        ("tensor_core(arch=hopper, type=e4m3fn)", "float32", "e4m3fn", "14-bit", None),
+        ("chunks(128, tensor_core(arch=hopper, type=e4m3fn))+operands(e4m3fn)", "e4m3fn", "e4m3fn", "14-bit", 128),
+        ("chunks(64, tensor_core(arch=hopper, type=e5m2))+operands(e5m2)", "float32", "e5m2", "14-bit", 64),
+        # What e4m3fn does not hold is not lost in an accumulator, and what is flushed neither.
+        ("tensor_core(arch=hopper, type=e4m3fn, instruction=mma)", "e4m3fn", "e4m3fn", "float32", None),
+        ("tensor_core(arch=blackwell, type=e4m3fn)", "e4m3fn", "e4m3fn", "float32", None),
+        ("tensor_core(arch=cdna2, type=float16)", "float16", "float16", "float32", None),
+        ("tensor_core(arch=cdna3, type=float16)", "float16", "float16", "float32", None),
+        ("tensor_core(arch=cdna1, type=bfloat16)", "bfloat16", "bfloat16", "float32", None),
+        # Operands and sums of the same format: both are said.
+        ("tensor_core(arch=hopper, type=float16, result=float16)", "float32", "float16", "float16", None),
+        ("tensor_core(arch=hopper, type=float16, result=float16)", "float16", "float16", "float16", None),
+        ("serial+fma+acc(float16)", "float32", "float16 accumulate", "float16", None),
+        ("serial+acc(float16)+operands(float16)", "float32", "float16", "float16", None),
+        ("serial+acc(bfloat16)+operands(bfloat16)", "float32", "bfloat16", "bfloat16", None),
+        ("serial+output(float16)", "float32", "float32", "float32", None),
+        ("serial+operands(float16)+output(float16)", "float32", "float16", "float32", None),
+        ("serial+output(float16, toward_zero)", "float32", "float32", "float32", None),
+        ("serial+operands(float16, toward_zero)+output(float16)", "float32", "float16", "float32", None),
+    ],
+)
+def test_nothing_wrong_is_said(text: str, dtype: str, name: str, accumulator: str, promoted: int | None) -> None:
+    found = fpsim.precision(emulated(text), shape=(4, 256, 4), dtype=dtype)
+    assert (found.name, found.accumulator, found.promoted) == (name, accumulator, promoted)
+    assert (f"moved to a wider one every {promoted} terms" in str(found)) is (promoted is not None)
+
+
+def test_numba_fastmath() -> None:
+    """A function of Numba, as LLVM compiles it: fastmath contracts products and reorders sums, and no format changes."""
+    numba = pytest.importorskip("numba")
+
+    def product(a: NDArray[Any], b: NDArray[Any]) -> Any:
+        out = np.zeros((a.shape[0], b.shape[1]), a.dtype)
+        for i in range(a.shape[0]):
+            for j in range(b.shape[1]):
+                total = a.dtype.type(0)
+                for k in range(a.shape[1]):
+                    total += a[i, k] * b[k, j]
+                out[i, j] = total
+        return out
+
+    strict, fast = numba.njit(product), numba.njit(fastmath=True)(product)
+    plain = fpsim.precision(strict, shape=(4, 256, 4))
+    assert (plain.name, plain.products, plain.accumulator) == ("float32", "separate", "float32")
+    found = fpsim.precision(fast, shape=(4, 256, 4))
+    assert (found.name, found.accumulator, found.reduced) == ("float32", "float32", False)
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 4, 256)).astype(np.float32)
+    exact = np.array_equal(fast(a, b.T), strict(a, b.T))
+    assert found.products in (("separate",) if exact else ("separate", "fma"))
+
+
+def test_fixed_point() -> None:
+    found = fpsim.precision(fixed_point_matmul, shape=(4, 64, 4), dtype="float64")
+    assert (found.name, found.accumulator, found.reduced) == ("float64", "56-bit", False)
+    short = fpsim.precision(lambda a, b: fixed_point_matmul(a, b, count=4), shape=(4, 64, 4), dtype="float64")
+    assert (short.accumulator, short.reduced) == ("28-bit", True)
 
 
 @pytest.mark.parametrize("flags", ["+ftz", "+daz", "+ftz+daz"])
