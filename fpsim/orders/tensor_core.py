@@ -135,6 +135,11 @@ class Unit:
     maturity: str
     evidence: str
 
+    def __str__(self) -> str:
+        """Return the order and its arithmetic, without the format of the operands."""
+        plain = dataclasses.replace(self.settings, operands=None, output=None)
+        return f"{self.order}{plain}"
+
 
 _MMA_SIM = "MMA-Sim 2.1.1 (Xie et al., arXiv 2511.10909v2), which its authors checked against the hardware"
 _FASI = "Fasi, Higham, Mikaitis & Pranesh (PeerJ CS 7 (2021) e330), and " + _MMA_SIM
