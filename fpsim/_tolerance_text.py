@@ -63,7 +63,7 @@ def as_text(t: Tolerance) -> str:
     lines.append("Default tolerances on the same data:")
     for name, (passes, size) in t.defaults().items():
         verdict = "passes correct results" if passes else "CAN FAIL on correct results"
-        lines.append(f"  {name:32} {verdict}; errors of {size:.3g} tolerances pass")
+        lines.append(f"  {name:32} {verdict}; errors of up to {size:.3g} tolerances pass")
     return "\n".join(
         line
         for text in lines

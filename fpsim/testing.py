@@ -1,19 +1,25 @@
-"""Assertions for tests of numerical code: with a tolerance that was worked out, in ulps, or bit for bit."""
+"""Assertions for tests of numerical code: with a tolerance that was worked out, in ulps, bit for bit, or explained."""
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fpsim._arrays import as_floats
+from fpsim._prediction_text import plain_number
 from fpsim.errors import InputError
 from fpsim.formats import as_format
 from fpsim.tolerances import Tolerance
 
+__all__ = ["assert_bitwise_equal", "assert_close", "assert_explained", "assert_max_ulp"]
+
 _Array = NDArray[Any]
 _SHOWN = 3
+#: What the assertions of a pytest run found, for the plugin; nothing is kept outside of pytest.
+RECORDS: Final[list[dict[str, Any]]] = []
 
 
 def assert_close(actual: Any, expected: Any, tol: Tolerance, /) -> None:
@@ -29,8 +35,8 @@ def assert_close(actual: Any, expected: Any, tol: Tolerance, /) -> None:
     Raises
     ------
     AssertionError
-        With the worst output, its difference in ulps and in units of the tolerance, and whether the difference is in
-        few outputs or in many.
+        With the worst output, its difference in ulps and in units of the tolerance, what the tolerance allows for, and
+        whether the difference is local or everywhere.
     InputError
         The shapes do not fit.
     """
@@ -42,24 +48,52 @@ def assert_close(actual: Any, expected: Any, tol: Tolerance, /) -> None:
     with np.errstate(all="ignore"):
         difference = np.where(_same(a, b), 0.0, np.abs(a - b))
         wrong = ~(difference <= allowed)
+        ratio = np.where(difference > 0, difference / allowed, np.where(wrong, np.inf, 0.0))
+    ratio = np.where(np.isnan(ratio), np.where(wrong, np.inf, 0.0), ratio)
+    _record("assert_close", not wrong.any(), float(ratio.max(initial=0.0)), tol)
     if not wrong.any():
         return
-    ratio = np.where(wrong, difference / np.where(allowed > 0, allowed, np.nan), 0.0)
-    place = _worst(np.where(np.isnan(ratio), np.inf, ratio))
-    share = int(wrong.sum())
-    spread = "in few outputs: look there for a local fault"
-    if share * 10 >= a.size:
-        spread = "all over the result" if a.size > 1 else "a scalar"
-    odd = int((wrong & (np.isfinite(a) != np.isfinite(b))).sum())
-    spread += f"; {odd} where one result is not finite and the other is" if odd else ""
+    place = _worst(np.where(wrong, ratio, -1.0))
     size, worst = (float(np.broadcast_to(x, a.shape)[place]) for x in (allowed, np.asarray(tol.worst_case)))
+    relation = "beyond the worst case, too" if difference[place] > worst else "within the worst case"
     message = (
-        f"{share} of {a.size} outputs are further apart than rounding explains, {spread}\n"
+        f"{int(wrong.sum())} of {a.size} outputs are further apart than rounding explains, {_spread(wrong)}"
+        f"{_not_finite(wrong, a, b)}\n"
         f"worst at {list(map(int, place))}: {a[place]!r} and {b[place]!r}, {_ulps(a[place], b[place], form):.6g} ulps apart,"
-        f" {difference[place]:.3g} where {size:.3g} is allowed (worst case {worst:.3g})\n"
-        f"tolerance: {tol.op} between {' and '.join(tol.sides)}, at a confidence of 1 - {1 - tol.confidence:.0e}"
+        f" {difference[place]:.3g} where {size:.3g} is allowed (worst case {worst:.3g}: {relation})\n"
+        f"tolerance: {tol.op} between {' and '.join(tol.sides)}, at a confidence of 1 - {1 - tol.confidence:.0e}\n"
+        f"it allows for {tol.mechanism}"
     )
     raise AssertionError(message)
+
+
+def assert_explained(*observed: Any, **settings: Any) -> None:
+    """Raise `AssertionError` unless `fpsim.explain` finds why results differ: its exit code is 0.
+
+    Parameters
+    ----------
+    *observed, **settings
+        As `fpsim.explain` takes them: results, or a dict of them by name, with ``op=...`` and ``inputs=...``.
+
+    Raises
+    ------
+    AssertionError
+        With the explanation: a bug is suspected, or the cause is unknown.
+
+    Examples
+    --------
+    >>> import numpy as np, fpsim
+    >>> from fpsim.testing import assert_explained
+    >>> x = np.random.default_rng(0).random(300, np.float32)
+    >>> assert_explained(fpsim.sum(x, "serial"), fpsim.sum(x, "pairwise"), op="sum", inputs=x)
+    """
+    from fpsim.explanation import explain
+
+    found = explain(*observed, **settings)
+    _record("assert_explained", found.exit_code == 0, None, None, verdict=found.verdict)
+    if found.exit_code != 0:
+        message = f"the difference is not explained, verdict: {found.verdict}\n{found}"
+        raise AssertionError(message)
 
 
 def assert_max_ulp(actual: Any, expected: Any, ulps: float, /) -> None:
@@ -75,10 +109,12 @@ def assert_max_ulp(actual: Any, expected: Any, ulps: float, /) -> None:
     a, b, form = _pair(actual, expected)
     apart = np.array([_ulps(x, y, form) for x, y in zip(a.reshape(-1), b.reshape(-1), strict=True)]).reshape(a.shape)
     wrong = ~((apart <= ulps) | _same(a, b))
+    _record("assert_max_ulp", not wrong.any(), None, None)
     if wrong.any():
         place = _worst(np.where(np.isnan(apart), np.inf, apart))
         message = (
-            f"{int(wrong.sum())} of {a.size} outputs differ by more than {ulps:g} ulps; worst at {list(map(int, place))}:"
+            f"{int(wrong.sum())} of {a.size} outputs differ by more than {ulps:g} ulps, {_spread(wrong)};"
+            f" worst at {list(map(int, place))}:"
             f" {a[place]!r} and {b[place]!r}, {apart[place]:.6g} ulps apart"
         )
         raise AssertionError(message)
@@ -98,12 +134,13 @@ def assert_bitwise_equal(actual: Any, expected: Any, /) -> None:
         message = f"the results have different types, {kinds[0]} and {kinds[1]}"
         raise AssertionError(message)
     wrong = ~_same(a, b)
+    _record("assert_bitwise_equal", not wrong.any(), None, None)
     if wrong.any():
         zeros = int((wrong & (a == 0) & (b == 0)).sum())
         places = [tuple(map(int, place)) for place in np.argwhere(wrong)[:_SHOWN]]
         shown = ", ".join(f"{list(p)}: {a[p]!r} and {b[p]!r} ({_ulps(a[p], b[p], form):.6g} ulps)" for p in places)
         extra = f", {zeros} of them only in the sign of zero" if zeros else ""
-        message = f"{int(wrong.sum())} of {a.size} outputs have other bits{extra}; {shown}"
+        message = f"{int(wrong.sum())} of {a.size} outputs have other bits{extra}, {_spread(wrong)}; {shown}"
         raise AssertionError(message)
 
 
@@ -114,6 +151,45 @@ def _pair(actual: Any, expected: Any) -> tuple[_Array, _Array, Any]:
         raise AssertionError(message)
     narrow = form if form.precision <= other.precision else other
     return a.astype(np.float64), b.astype(np.float64), as_format(narrow)
+
+
+def _spread(wrong: NDArray[np.bool]) -> str:
+    """Say where the wrong outputs are: everywhere, or in which part of the result."""
+    if wrong.size == 1:
+        return "a scalar"
+    share = int(wrong.sum())
+    places = np.argwhere(wrong)
+    low, high = places.min(axis=0), places.max(axis=0) + 1
+    room = int(np.prod(high - low))
+    box = (
+        "["
+        + ", ".join(f"{a}:{b}" if b - a > 1 else f"{a}" for a, b in zip(low.tolist(), high.tolist(), strict=True))
+        + "]"
+    )
+    if room * 2 <= wrong.size and share * 3 >= room:
+        return f"in few outputs: look there for a local fault, all in {box}"
+    if share * 10 >= wrong.size:
+        return "all over the result"
+    return "in few outputs: look there for a local fault"
+
+
+def _not_finite(wrong: NDArray[np.bool], a: _Array, b: _Array) -> str:
+    odd = int((wrong & (np.isfinite(a) != np.isfinite(b))).sum())
+    return f"; {odd} where one result is not finite and the other is" if odd else ""
+
+
+def _record(kind: str, passed: bool, used: float | None, tol: Tolerance | None, **extra: Any) -> None:
+    """Keep what an assertion found, in a run of pytest."""
+    test = os.environ.get("PYTEST_CURRENT_TEST")
+    if test is None:
+        return
+    one: dict[str, Any] = {"test": test.rpartition(" (")[0], "assertion": kind, "passed": passed, **extra}
+    if used is not None:
+        one["worst_over_tolerance"] = plain_number(used)
+    if tol is not None:
+        one |= {"op": tol.op, "sides": list(tol.sides), "outputs": tol.outputs, "confidence": tol.confidence}
+        one |= {"rtol": plain_number(tol.rtol), "atol": plain_number(tol.atol)}
+    RECORDS.append(one)
 
 
 def _same(a: _Array, b: _Array) -> NDArray[np.bool]:

@@ -17,7 +17,7 @@ from fpsim._tolerance_tails import tail
 from fpsim._tolerance_text import rounded_up
 from fpsim.cli import main
 from fpsim.errors import FpsimError, InputError, StrategyError
-from fpsim.testing import assert_bitwise_equal, assert_close, assert_max_ulp
+from fpsim.testing import assert_close
 
 STRATEGIES = ("serial", "pairwise", "numpy_sum", "lanes(8)", "grid(4, 64)", "split_k(5)", "reverse")
 
@@ -329,8 +329,8 @@ def test_usage_errors(inputs: Any, settings: dict[str, Any], message: str) -> No
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["tolerance", "matmul", "--shape", "20x50x10", "--data", "normal"]
-    assert main([*command, "--between", "serial+fma", "split_k:2+fma,lanes(4, combine=fold)+fma"]) == 0
-    assert "split_k(2)+fma or lanes(4, combine=fold)+fma" in capsys.readouterr().out
+    assert main([*command, "--between", "serial+fma", "any of: split_k:2+fma; lanes(4, combine=fold)+fma"]) == 0
+    assert "any of: split_k:2+fma; lanes(4, combine=fold)+fma" in capsys.readouterr().out
     assert main([*command, "--strategy", "serial", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["outputs"] == 200
     np.save(tmp_path / "x.npy", np.ones(5, np.float32))
@@ -343,24 +343,3 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         [*command, "--strategy", "serial", "--outputs", "0"],
     ):
         assert main(wrong) == 2
-
-
-def test_ulps_and_bits() -> None:
-    a = np.array([1, 2, -0.0, np.nan, np.inf], np.float32)
-    assert_bitwise_equal(a, a.copy())
-    assert_max_ulp(a, a, 0)
-    b = a.copy()
-    b[0] = np.nextafter(b[0], np.float32(2))
-    assert_max_ulp(a, b, 1)
-    with pytest.raises(AssertionError, match=r"differ by more than 0\.5 ulps"):
-        assert_max_ulp(a, b, 0.5)
-    with pytest.raises(AssertionError, match="1 of 5 outputs have other bits"):
-        assert_bitwise_equal(a, b)
-    b = a.copy()
-    b[2] = 0.0
-    with pytest.raises(AssertionError, match="only in the sign of zero"):
-        assert_bitwise_equal(a, b)
-    with pytest.raises(AssertionError, match="different types"):
-        assert_bitwise_equal(a, a.astype(np.float64))
-    with pytest.raises(AssertionError, match="different shapes"):
-        assert_bitwise_equal(a, a[:2])
