@@ -1,19 +1,27 @@
-"""Reveal the sums, dot products and products of the GPU libraries that run here, and write profiles.
+"""Reveal what the GPU libraries that run here do, and write it down for profiles.
 
-Usage: python benchmarks/gpu/make_profiles.py --device h200 -o FOLDER [--seconds 240] [--workers 12]
-Every claim is proved by 200 replays; what could not be established is left out and listed. One file for each library.
+Usage: python benchmarks/gpu/make_profiles.py [--seconds 480] [--workers 14] [-o FOLDER]
+First the products of PyTorch (cuBLAS) in TF32, bfloat16, float16 and fp8, see `product_orders`; then the float32 sums,
+dot products and products of PyTorch, CuPy and JAX that no shipped profile has. Every claim is proved by 200 replays.
+``cases.json`` has a row for each case, with what was held fixed, and is written again every few seconds;
+``open.npz`` has operands and results of products whose order was not found, and the sizes of smallest subtrees.
+``--fake`` takes the emulator itself for the library, as a test of this program on a machine without a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import os
 import sys
 import time
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from product_orders import SIDES, Data, distances, find, observe, probed_orders
+from tensor_cores import KINDS, with_operands
 
 VECTORS = (4, 7, 8, 16, 31, 33, 64, 100, 128, 256, 400, 511, 1000, 1024, 4096)
 # What is recorded elsewhere, matrices with one row or column, rows of one product taken by themselves; then small,
@@ -28,9 +36,115 @@ _PRODUCTS = (
     " 200x200x200 300x300x300 500x500x500 512x512x512 1000x1000x1000 1024x1024x1024"
 )
 PRODUCTS = _PRODUCTS.split()
+# The inner and the last dimension of fp8 products are multiples of 16.
+_NARROW = (
+    " 1x16x16 1x64x64 1x256x256 1x784x128 1x1024x16 2x1024x1024 4x512x64 8x256x8 8x64x256 8x1024x512 24x1008x48"
+    " 33x80x32 17x128x64 48x96x80 80x112x48 100x400x100 100x112x112 128x16x128 128x8192x128 16x16384x16 64x32x2048"
+    " 2048x32x64 320x48x320 200x304x112 240x304x176 512x64x512 96x1536x384 384x96x1536 320x512x448 640x256x640"
+    " 384x768x384 1000x16x1008 300x304x304 512x1024x16 1024x16x1024 5x48x16 3x4096x48"
+)
+FAMILIES = {
+    "16": [kind for kind, (left, _, _) in KINDS.items() if left not in ("e4m3", "e5m2")],
+    "8": [kind for kind, (left, _, _) in KINDS.items() if left in ("e4m3", "e5m2")],
+}
+_SAVED = 15.0  # seconds between two writings
+Shape = tuple[int, ...]
+Task = tuple[str, str, Shape]
 
 
-def settle(number: Any) -> None:
+def parsed(text: str) -> Shape:
+    return tuple(map(int, text.split("x")))
+
+
+def product_tasks() -> list[Task]:
+    """Return the products in few bits, the small ones first."""
+    wide = [parsed(text) for text in PRODUCTS]
+    narrow = [s for s in dict.fromkeys([*wide, *map(parsed, _NARROW.split())]) if s[1] % 16 == 0 and s[2] % 16 == 0]
+    tasks = [("products", "16", s) for s in wide] + [("products", "8", s) for s in narrow]
+    return sorted(tasks, key=lambda task: np.prod(task[2], dtype=np.float64))
+
+
+def missing_tasks(names: list[str]) -> list[Task]:
+    """Return the float32 cases of these implementations that the shipped profiles do not have."""
+    from fpsim.profiles import load, names as shipped
+
+    known: dict[str, set[tuple[str, Shape]]] = {name: set() for name in names}
+    for profile in (load(text) for text in shipped()):
+        cases = {(case.op, case.shape) for case in profile.cases} if profile.dtype == "float32" else set()
+        known[profile.implementation] = known.get(profile.implementation, set()) | cases
+    wanted = [(op, (n,)) for op in ("dot", "sum") for n in VECTORS] + [("matmul", parsed(text)) for text in PRODUCTS]
+    tasks = [(name, op, shape) for name in names for op, shape in wanted if (op, shape) not in known[name]]
+    return sorted(tasks, key=lambda task: (task[0].startswith("jax"), np.prod(task[2], dtype=np.float64)))
+
+
+# --- the library ------------------------------------------------------------------------------------------------------
+
+
+class Torch:
+    """The products of PyTorch on a GPU."""
+
+    def __init__(self) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        self.torch = torch
+        self.types = {
+            "tf32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn,
+            "e5m2": torch.float8_e5m2,
+        }  # fmt: skip
+        self.one = torch.ones((), device="cuda")
+
+    def load(self, x: Any, form: str, side: int) -> Any:
+        """Return an operand on the GPU in C order, the right one of an fp8 product in Fortran order."""
+        if side and form in ("e4m3", "e5m2"):
+            return self.torch.tensor(np.ascontiguousarray(x.T)).cuda().to(self.types[form]).t()
+        return self.torch.tensor(np.ascontiguousarray(x)).cuda().to(self.types[form])
+
+    def product(self, kind: str, x: Any, y: Any) -> Any:
+        left, _, result = KINDS[kind]
+        torch = self.torch
+        torch.backends.cuda.matmul.allow_tf32 = kind == "tf32"
+        if left in ("e4m3", "e5m2"):
+            fast = kind.endswith("_fast")
+            out = torch._scaled_mm(
+                x, y, scale_a=self.one, scale_b=self.one, out_dtype=getattr(torch, result), use_fast_accum=fast
+            )
+            out = out[0] if isinstance(out, tuple) else out
+        elif result == "float32" and left != "tf32":
+            out = torch.mm(x, y, out_dtype=torch.float32)
+        else:
+            out = torch.mm(x, y)
+        return out.float().cpu().numpy()
+
+
+class Fake:
+    """Products of the emulator, in an order that only the shape and kind decide."""
+
+    def load(self, x: Any, form: str, side: int) -> Any:
+        del form, side
+        return np.ascontiguousarray(x)
+
+    def product(self, kind: str, x: Any, y: Any) -> Any:
+        import fpsim
+
+        (m, k), n = x.shape, y.shape[1]
+        terms, bits = {"tf32": (8, 25), "bf16": (16, 25), "f16": (16, 25)}.get(KINDS[kind][0], (32, 13))
+        choices = [
+            f"fused({terms})+align({bits})", f"chunks(128, fused({terms})+align({bits}))",
+            f"fused({terms}, rest=first)+align({bits})", f"chunks({-(-k // 4)}, fused({terms})+align({bits}))",
+        ]  # fmt: skip
+        if bits == 25:  # found by probes only
+            choices += ["lanes(4, combine=pairwise)+fma", "chunks(12, fused(4, rest=first)+align(24))", "reverse+fma"]
+        text = with_operands(kind.removesuffix("_fast"), choices[(m + k + n) % len(choices)])
+        return np.asarray(fpsim.matmul(x, y, text), np.float32)
+
+
+# --- workers ----------------------------------------------------------------------------------------------------------
+
+_library: Any = None
+
+
+def settle(number: Any, fake: bool) -> None:
     """Give a worker one core of its own: emulators take as many threads as they may."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     with number.get_lock():
@@ -39,84 +153,198 @@ def settle(number: Any) -> None:
     if hasattr(os, "sched_setaffinity"):
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[mine % len(cores)]})
+    global _library  # noqa: PLW0603 - one of each worker
+    _library = Fake() if fake else None
 
 
-def work(task: tuple[str, str, tuple[int, ...]]) -> tuple[tuple[str, str, tuple[int, ...]], Any]:
-    """Reveal one case; return the result or the error as text."""
+def work(task: Task) -> tuple[Task, list[dict[str, Any]], dict[str, Any]]:
+    """Reveal what a task asks for; return rows, and arrays of what was not found."""
+    global _library  # noqa: PLW0603
+    if task[0] != "products":
+        return task, [revealed(*task)], {}
+    _library = _library or Torch()
+    return (task, *products(task[1], task[2]))
+
+
+def products(family: str, shape: Shape) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Find the orders of a product in all kinds of a family."""
+    rng = np.random.default_rng([*shape, len(family)])
+    rows: list[dict[str, Any]] = []
+    kept: dict[str, Any] = {}
+    drawn: dict[tuple[str, str], Data] = {}
+    known: list[str] = []
+    for kind in FAMILIES[family]:
+        left, right, result = KINDS[kind]
+        row: dict[str, Any] = {
+            "implementation": "torch.cuda", "op": "matmul", "shape": list(shape), "kind": kind, "left": left,
+            "right": right, "output": result, "fast_accumulation": kind.endswith("_fast"), "strategy": None,
+        }  # fmt: skip
+        rows.append(row)
+        start = time.monotonic()
+        try:
+            if (left, right) not in drawn:
+                drawn[left, right] = Data.drawn(shape, (left, right), rng)  # type: ignore[arg-type]
+            data = drawn[left, right]
+            seen = observe(_library.product, kind, data, _library.load)
+        except Exception as error:  # noqa: BLE001 - whatever the library does not do is listed
+            row["error"] = f"{type(error).__name__}: {error}"[:300]
+            continue
+        sizes: list[Any] = [None]
+
+        def more(kind: str = kind, sizes: list[Any] = sizes) -> list[str]:
+            sizes[0] = distances(_library.product, kind, shape, _library.load)  # type: ignore[arg-type]
+            return probed_orders(sizes[0], rng)
+
+        text, best, notes = find(kind, data, seen, known, more)
+        outputs = sum(x.size for x in seen.sampled.values()) + sum(x.size for x in seen.whole.values())
+        row |= {
+            "strategy": text, "replays": len(seen.sampled) * SIDES**2, "calls": seen.calls, "outputs": outputs,
+            "best": best, "notes": notes, "repeats": seen.repeats, "seconds": round(time.monotonic() - start, 2),
+        }  # fmt: skip
+        if text is not None:
+            known.insert(0, text.partition("+operands")[0].partition("+output")[0])
+            continue
+        name = f"{'x'.join(map(str, shape))}/{kind}"
+        if sizes[0] is not None and sizes[0].shape[0] <= 512:
+            kept[f"{name}/sizes"] = sizes[0].astype(np.int16)
+        for law in ("normal", "wide", "cancelling"):
+            a, b = data.sampled(law)
+            kept[f"{name}/{law}/a"], kept[f"{name}/{law}/b"] = a[:6], b[:, :12]
+            kept[f"{name}/{law}/c"] = seen.sampled[law][:6, :12]
+    return rows, kept
+
+
+def revealed(name: str, op: str, shape: Shape) -> dict[str, Any]:
+    """Reveal one float32 case."""
     from fpsim import reveal
     from fpsim.devices import implementations
 
-    name, op, shape = task
-    (implementation,) = implementations([name])
+    row: dict[str, Any] = {"implementation": name, "op": op, "shape": list(shape), "kind": "f32", "strategy": None}
     try:
-        return task, reveal(lambda *x: implementation.run(op, *x), op=op, shape=shape)
+        (one,) = implementations([name])
+        found = reveal(lambda *x: one.run(op, *x), op=op, shape=shape, probe=True)
     except Exception as error:  # noqa: BLE001 - one case must not end the others
-        return task, f"{type(error).__name__}: {error}"
+        return {**row, "error": f"{type(error).__name__}: {error}"[:300]}
+    row["revealed"] = found.to_dict()
+    row["parts"] = [[str(p.strategy), np.argwhere(p.outputs).tolist()] for p in found.parts if p.outputs.size < 10**4]
+    e = found.evidence
+    row |= {"replays": e.replays, "equal": e.equal, "calls": e.calls, "seconds": round(e.seconds, 2)}
+    row["strategy"] = str(found.strategy) if found.strategy else f"{len(found.parts)} parts" if found.parts else None
+    if e.counterexample is not None:
+        row["notes"] = [*e.notes, f"{e.counterexample.strategy[:200]} failed after {e.equal} replays"]
+    return row
+
+
+def warm() -> None:
+    """Compile what the workers need, once."""
+    import fpsim
+
+    x, y = np.ones((2, 64), np.float32), np.ones((64, 3), np.float32)
+    chains = ("fused(16)+align(25)", "chunks(16, fused(8)+align(25))", "chunks(32, fused(32)+align(13))")
+    for text in (*chains, "serial+fma", "serial", "lanes(4)+fma", "lanes(4)+kahan"):
+        for form in ("", "+operands(bfloat16)", "+operands(float16)+output(float16)", "+operands(e4m3fn)"):
+            fpsim.matmul(x, y, text + form)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what is run."""
+    found = {"NumPy": np.__version__}
+    for module in ("torch", "cupy", "jax"):
+        try:
+            found[module] = str(__import__(module).__version__)
+        except ImportError:
+            continue
+    if "torch" in found:
+        import torch
+
+        if torch.cuda.is_available():
+            found["device"] = torch.cuda.get_device_name()
+            found["cuBLAS"] = str(getattr(torch.backends.cuda, "cublas_version", lambda: "")())
+    return found
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--device", default="gpu", help="the first part of the profiles' names")
-    parser.add_argument("--seconds", type=float, default=240.0)
-    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 4))
-    parser.add_argument("--only", nargs="*", help="names of implementations")
-    parser.add_argument("-o", "--output", default=os.environ.get("OUT", "."))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=480.0)
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
+    parser.add_argument(
+        "--only", nargs="*", help="names of implementations for the float32 cases; none to leave them out"
+    )
+    parser.add_argument("--shapes", nargs="*", help="products such as 16x64x16, instead of all")
+    parser.add_argument("--fake", action="store_true")
+    parser.add_argument("-o", "--output", type=Path, default=Path(os.environ.get("OUT", ".")))
     options = parser.parse_args()
+    start = time.monotonic()
+    options.output.mkdir(parents=True, exist_ok=True)
 
     from fpsim.devices import implementations
 
-    able = [one for one in implementations(options.only) if one.available and one.kind == "gpu"]
+    able = [one for one in implementations() if one.available and one.kind == "gpu"]
     able = [one for one in able if one.name.partition(".")[0] in ("torch", "cupy", "jax")]
-    tasks = [(one.name, op, (n,)) for one in able for op in ("sum", "dot") if op in one.routines for n in VECTORS]
-    shapes = [tuple(map(int, text.split("x"))) for text in PRODUCTS]
-    tasks += [(one.name, "matmul", shape) for one in able if "matmul" in one.routines for shape in shapes]
-    print(f"{len(tasks)} cases of {', '.join(one.name for one in able)}", file=sys.stderr)
-    results: dict[str, list[Any]] = defaultdict(list)
-    failed: list[str] = []
-    start = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(options.workers, settle, (context.Value("i", 0),)) as pool:
-        running = pool.imap_unordered(work, tasks)
-        for _ in range(len(tasks)):
-            try:
-                (name, op, shape), result = running.next(timeout=max(1.0, options.seconds - (time.monotonic() - start)))
-            except multiprocessing.TimeoutError:
-                break
-            what = f"{name} {op} {'x'.join(map(str, shape))}"
-            if isinstance(result, str):
-                failed.append(f"{what}: {result}")
-                continue
-            results[name].append(result)
-            if not result.found:
-                failed.append(f"{what}: {' | '.join(result.evidence.notes) or 'not established'}")
-        pool.terminate()
-    print_table(able, results, failed, len(tasks), time.monotonic() - start, options)
+    able = [one for one in able if options.only is None or one.name in options.only]
+    tasks = product_tasks()
+    if options.shapes:
+        tasks = [task for task in tasks if task[2] in [parsed(text) for text in options.shapes]]
+    tasks += missing_tasks([one.name for one in able])
+    warm()
+    print(f"{len(tasks)} tasks, {time.monotonic() - start:.0f} s until the first", file=sys.stderr, flush=True)
+    about = {"versions": versions(), "devices": {one.name: one.device for one in able}, "tasks": len(tasks)}
+    rows, done = run(tasks, about, options, start)
+    show(rows, done, len(tasks), time.monotonic() - start)
     return 0
 
 
-def print_table(able: Any, results: Any, failed: list[str], total: int, seconds: float, options: Any) -> None:
-    import numpy as np
+def run(tasks: list[Task], about: Any, options: Any, start: float) -> tuple[list[Any], int]:
+    rows: list[dict[str, Any]] = []
+    kept: dict[str, Any] = {}
+    done, saved = 0, time.monotonic()
 
-    from fpsim.profiles.recording import profile_of, save
+    def write() -> None:
+        whole = {**about, "seconds": round(time.monotonic() - start, 1), "cases": rows}
+        temporary = options.output / "cases.json.part"
+        temporary.write_text(json.dumps(whole, indent=None).replace('}, {"implementation"', '},\n{"implementation"'))
+        temporary.replace(options.output / "cases.json")
+        np.savez_compressed(options.output / "open.npz", **kept)
 
-    for line in failed:
-        print(f"open: {line}")
-    print(f"\n{sum(map(len, results.values()))} of {total} cases in {seconds:.0f} s")
-    for one in able:
-        own = sorted(results[one.name], key=lambda r: (r.op, r.shape))
-        found = [r for r in own if r.found]
-        for r in found:
-            text = str(r.strategy) if r.strategy is not None else f"{len(r.parts)} parts"
-            print(f"{one.name:12} {r.op:7} {'x'.join(map(str, r.shape)):16} {r.evidence.calls:6} {text[:70]}")
-        profile = profile_of(
-            own, name=f"{options.device}/{one.name}-{one.version}", device=one.device, implementation=one.name,
-            versions={one.library: one.version, "NumPy": np.__version__},
-            notes=["contiguous operands in C order at multiples of 256 bytes, float32 without TF32"],
-        )  # fmt: skip
-        path = Path(options.output) / f"{one.name}.json"
-        path.unlink(missing_ok=True)
-        save(profile, path)
-        print(f"{one.name}: {len(found)} of {len(own)} established")
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(options.workers, settle, (context.Value("i", 0), options.fake)) as pool:
+        running = pool.imap_unordered(work, tasks)
+        while done < len(tasks):
+            left = options.seconds - (time.monotonic() - start)
+            try:
+                _, more, arrays = running.next(timeout=max(0.1, left))
+            except multiprocessing.TimeoutError:
+                break
+            done += 1
+            rows += more
+            kept |= arrays
+            if time.monotonic() - saved > _SAVED:
+                write()
+                saved = time.monotonic()
+        pool.terminate()
+    write()
+    return rows, done
+
+
+def show(rows: list[dict[str, Any]], done: int, total: int, seconds: float) -> None:
+    """Print what is open, and the table."""
+    for row in rows:
+        what = f"{row['implementation']} {row['op']} {'x'.join(map(str, row['shape']))} {row['kind']}"
+        if row["strategy"] is None:
+            notes = row.get("notes") or row.get("revealed", {}).get("evidence", {}).get("notes", [])
+            reason = row.get("error") or f"best {row.get('best', 0):.1%} {' | '.join(notes)}"
+            print(f"open: {what}: {reason[:160]}")
+        elif not row.get("repeats", True):
+            print(f"changes from run to run: {what}")
+    print(f"\n{done} of {total} tasks in {seconds:.0f} s")
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for row in rows:
+        groups.setdefault((row["implementation"], row["kind"] if row["op"] == "matmul" else row["op"]), []).append(row)
+    for (name, what), own in groups.items():
+        found = [row for row in own if row["strategy"] is not None]
+        used = len({row["strategy"] for row in found})
+        took = sum(row.get("seconds", 0) for row in own)
+        print(f"{name:12} {what:16} {len(found):3} of {len(own):3} established, {used:3} strategies, {took:6.0f} s")
 
 
 if __name__ == "__main__":
