@@ -177,3 +177,26 @@ def test_exact_sums_are_rounded_once() -> None:
             ]
             total = reference_fused.rounded(Fraction(total) + sum(terms), 24, -126, 127, "nearest-even")
         assert got[i, j] == np.float32(total)
+
+
+MMAEMU = np.load(Path(__file__).parent / "data" / "mmaemu.npz")
+ADA, HOPPER = "fused(16)+align(13)", "fused(32)+align(13)"
+LATE_SUM = "chunks(32, fused(32)+align(25))"  # the accumulator is added in float32
+
+
+@pytest.mark.parametrize("case", sorted({name.rpartition("/")[0] for name in MMAEMU.files if "/" in name}))
+def test_against_mmaemu(case: str) -> None:
+    """Fp8 products of Ada and Hopper, fast and slow, all pairs of formats; `mma` of B200 as mmaemu has it."""
+    preset, forms, _ = case.split("/")
+    left, right = forms.split()
+    a, b = numbers(MMAEMU[f"{case}/a"], left), numbers(MMAEMU[f"{case}/b"], right)
+    for kind in ("fast", "slow"):
+        if f"{case}/{kind}" not in MMAEMU.files:
+            continue
+        wanted = MMAEMU[f"{case}/{kind}"].view(np.float32)
+        if preset == "b200_mma_sync":
+            text = LATE_SUM
+        else:
+            chain = {"ada": ADA, "hopper": HOPPER}[preset]
+            text = chain if kind == "fast" else f"chunks(128, {chain})"
+        assert unequal(fpsim.matmul(a, b, f"{text}+operands({left}, {right})"), wanted) == 0

@@ -346,7 +346,7 @@ INSTRUCTIONS = {
     "wgmma_e4m3": (64, "e4m3", 32, ("fused(32)+align(13)", "fused(16)+align(13)")),
     "wgmma_e5m2": (64, "e5m2", 32, ("fused(32)+align(13)", "fused(16)+align(13)")),
 }  # fmt: skip
-_REUSE = 4  # left operands that the same right ones are multiplied with, since drawing those takes most of the time
+_REUSE = 16  # left operands that the same right ones are multiplied with, since drawing those takes most of the time
 TILE_LAWS = ("normal", "wide", "subnormal", "special", "bits", "near", "tiny")
 
 
@@ -380,16 +380,24 @@ def words(x: Any, kind: str) -> Any:
     return torch.tensor(np.ascontiguousarray(x)).to(form).view(torch.uint8).numpy().view(np.uint32)
 
 
-def run_tiles(kernel: Any, rows: int, kind: str, a: Any, b: Any) -> Any:
+def right_words(b: Any, kind: str) -> Any:
+    """Return tiles of 8 columns of b, (K, 8 * tiles), as the kernels read them, on the GPU."""
+    import cupy
+
+    tiles, depth = b.shape[1] // 8, b.shape[0] // STEPS
+    return cupy.asarray(words(b.T.reshape(tiles, 8, STEPS, depth).transpose(0, 2, 1, 3), kind))
+
+
+def run_tiles(kernel: Any, rows: int, kind: str, a: Any, b: Any, right: Any = None) -> Any:
     """Return what chains of instructions give for rows a, (rows, K), and tiles of 8 columns of b, (K, 8 * tiles)."""
     import cupy
 
     tiles, depth = b.shape[1] // 8, a.shape[1] // STEPS
     left = words(a.reshape(rows, STEPS, depth).transpose(1, 0, 2), kind)
-    right = words(b.T.reshape(tiles, 8, STEPS, depth).transpose(0, 2, 1, 3), kind)
+    right = right_words(b, kind) if right is None else right
     out = cupy.empty((rows, tiles * 8), cupy.float32)
     grid, block = (tiles, 128) if rows == 64 else (-(-tiles * 32 // 128), 128)
-    kernel((grid,), (block,), (cupy.asarray(left), cupy.asarray(right), out, np.int64(tiles), np.int32(STEPS)))
+    kernel((grid,), (block,), (cupy.asarray(left), right, out, np.int64(tiles), np.int32(STEPS)))
     return cupy.asnumpy(out)
 
 
@@ -410,14 +418,16 @@ def compare_instructions(tiles: int, seconds: float, directory: Path, kept: dict
     module = compiled(directory)
     rng = np.random.default_rng(21)
     out: list[dict[str, Any]] = []
-    for name, (rows, kind, depth, candidates) in INSTRUCTIONS.items():
+    start = time.perf_counter()
+    for number, (name, (rows, kind, depth, candidates)) in enumerate(INSTRUCTIONS.items()):
         row: dict[str, Any] = {"instruction": name, "tiles": 0, "outputs": 0, "equal": 0, "laws": {}, "examples": []}
         out.append(row)
         kernel = module.get_function(name)
         mode = ", toward_zero" if kind == "tf32" else ""
         stated = f"+operands({NAMES[kind]}{mode})"
         texts = [text if text.startswith("tensor_core") else text + stated for text in candidates]
-        share, begin = seconds / len(INSTRUCTIONS), time.perf_counter()
+        begin = time.perf_counter()
+        share = (seconds - (begin - start)) / (len(INSTRUCTIONS) - number)
         group = 4096 if rows == 16 else 2048
         chosen: str | None = None
         index = 0
@@ -427,8 +437,9 @@ def compare_instructions(tiles: int, seconds: float, directory: Path, kept: dict
                 several = operands(
                     rng, (rows * _REUSE, depth * STEPS), (depth * STEPS, 8 * group), (FORMATS[kind],) * 2, law
                 )
+                right = right_words(several[1], kind)
             a, b = several[0][index % _REUSE :: _REUSE], several[1]
-            hardware = run_tiles(kernel, rows, kind, a, b)
+            hardware = run_tiles(kernel, rows, kind, a, b, right)
             if chosen is None:
                 row["candidates"] = shares = probed(rng, kernel, rows, kind, depth, texts)
                 chosen = row["strategy"] = max(texts, key=lambda text: shares[text])
