@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from fpsim import bounds as bounds, exact as exact, formats as formats, testing as testing
+    from fpsim import bounds as bounds, exact as exact, formats as formats, study as study, testing as testing
     from fpsim.checking import Check as Check, check as check
     from fpsim.emulation import (
         cumsum as cumsum,
@@ -81,7 +81,7 @@ _HOME = {
     "Prediction": "prediction",
     "predict": "prediction",
 }
-_MODULES = frozenset({"bounds", "exact", "formats", "testing"})
+_MODULES = frozenset({"bounds", "exact", "formats", "study", "testing"})
 
 __all__ = ["__version__", *sorted(_HOME), *sorted(_MODULES)]
 

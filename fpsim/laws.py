@@ -51,6 +51,12 @@ _KINDS = {
     "constant": _Kind({"value": None}, lambda r, s, p: np.full(s, p[0])),  # noqa: ARG005
     "wide": _Kind({"low": -30, "high": 30}, _wide, lambda p: p[0] < p[1], "low < high"),
     "harmonic": _Kind({}, _harmonic),
+    "sorted": _Kind(
+        {"low": 0, "high": 1},
+        lambda r, s, p: np.sort(_uniform(r, s, p), -1) if s else _uniform(r, s, p),
+        lambda p: p[0] < p[1],
+        "low < high",
+    ),
     "integers": _Kind(
         {"low": None, "high": None},
         lambda r, s, p: r.integers(int(p[0]), int(p[1]), s, endpoint=True).astype(np.float64),
@@ -147,15 +153,45 @@ class Law:
             message = f"a shape is made of whole numbers of at least 0, not {shape!r}"
             raise InputError(message)
         with np.errstate(over="ignore", under="ignore"):
-            values = _KINDS[self.name].draw(_generator(rng), sizes, self.parameters)
-            drawn = _rounded(values, form)
+            drawn = _rounded(self._values(_generator(rng), sizes), form)
         if not np.isfinite(drawn).all():
             message = f"{self} gives numbers that {form} does not hold; choose a narrower law or a wider format"
             raise InputError(message)
         return drawn
 
+    def _values(self, rng: np.random.Generator, sizes: tuple[int, ...]) -> NDArray[np.float64]:
+        return _KINDS[self.name].draw(rng, sizes, self.parameters)
+
     def __str__(self) -> str:
         return f"{self.name}({', '.join(map(_number, self.parameters))})"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionLaw(Law):
+    """The law of a function of one's own; see `law`.
+
+    Attributes
+    ----------
+    function : callable
+        From a Generator and a shape to an array of that shape.
+    """
+
+    function: Callable[[np.random.Generator, tuple[int, ...]], Any]
+
+    def __post_init__(self) -> None:
+        """Take any name, and no parameters."""
+
+    def _values(self, rng: np.random.Generator, sizes: tuple[int, ...]) -> NDArray[np.float64]:
+        values = np.asarray(self.function(rng, sizes))
+        if values.shape != sizes or values.dtype.kind not in "biuf":
+            message = (
+                f"the law {self.name} must return real numbers of shape {sizes}, not {values.dtype} {values.shape}"
+            )
+            raise InputError(message)
+        return values.astype(np.float64)
+
+    def __str__(self) -> str:
+        return self.name
 
 
 def _rounded(values: NDArray[np.float64], form: Format) -> NDArray[Any]:
@@ -173,13 +209,14 @@ def _number(value: float) -> str:
 _TEXT = re.compile(r"\s*([A-Za-z_]\w*)\s*(?:\((.*)\)|:(.*))?\s*", re.DOTALL)
 
 
-def law(text: str | Law, /) -> Law:
-    """Return the law that a text names.
+def law(text: Any, /) -> Law:
+    """Return the law that a text names, or that a function draws from.
 
     Parameters
     ----------
-    text : str or Law
-        A name and its parameters, as in ``"uniform(-1, 1)"``; in a shell ``uniform:-1:1`` needs no quotes. Parameters
+    text : str, Law or callable
+        A function from a `numpy.random.Generator` and a shape to numbers of that shape, the terms of a sum along the last
+        axis; it is named by its ``__name__``. Or a name and its parameters, as in ``"uniform(-1, 1)"``; in a shell ``uniform:-1:1`` needs no quotes. Parameters
         at the end may be left out where the table has a default.
 
         ==========================  =================================================================
@@ -190,6 +227,7 @@ def law(text: str | Law, /) -> Law:
         ``constant(value)``         every number the same
         ``wide(low, high)``         random sign times 2**U, U uniform on [low, high); -30 and 30
         ``harmonic()``              1/k, k = 1, 2, ... along the last axis
+        ``sorted(low, high)``       ``uniform(low, high)`` in ascending order along the last axis; 0 and 1
         ``integers(low, high)``     whole numbers from low to high, both included
         ==========================  =================================================================
 
@@ -206,12 +244,17 @@ def law(text: str | Law, /) -> Law:
     --------
     >>> print(law("uniform"), law("normal:2"), law("wide(-8, 8.5)"))
     uniform(0, 1) normal(2, 1) wide(-8, 8.5)
+    >>> def squares(rng, shape):
+    ...     return rng.random(shape) ** 2
+    >>> law(squares).draw(4, rng=1).dtype
+    dtype('float32')
     """
     if isinstance(text, Law):
         return text
-    given: object = text
-    if not isinstance(given, str):
-        message = f"a law is a text such as 'uniform(0, 1)', not {type(given).__name__}"
+    if callable(text):
+        return FunctionLaw(str(getattr(text, "__name__", type(text).__name__)), (), text)
+    if not isinstance(text, str):
+        message = f"a law is a text such as 'uniform(0, 1)', or a function, not {type(text).__name__}"
         raise InputError(message)
     match = _TEXT.fullmatch(text)
     if match is None:

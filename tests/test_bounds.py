@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import collections
 import math
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from random_cases import random_case
 
 import fpsim
 from fpsim import bounds, exact
 from fpsim.arithmetic import Rounding
+from fpsim.bounds.tables import PROVED, name_of
 from fpsim.errors import FpsimError, InputError
 from fpsim.formats import BFLOAT16, E4M3FN, E5M2, FLOAT16, FLOAT32, FLOAT64, Format, round_to
 from fpsim.laws import law
-from fpsim.strategies import Strategy
 
 U = 2.0**-24
 V = U / (1 + U)
@@ -186,79 +188,35 @@ def test_errors() -> None:
 
 # --- random strategies ------------------------------------------------------------------------------------------------
 
-ORDERS = [
-    "serial", "pairwise", "lanes(8)", "lanes(4, combine=fold, tail=after)", "chunks(7)", "split_k(3)", "reverse",
-    "interleaved(3, block=4)", "cascade(3, 4)", "grid(2, 8)", "numpy_sum", "chunks(5, serial+acc(bfloat16))",
-    "lanes(4, serial+acc(float16), combine=pairwise+acc(float32))", "chunks(6, serial+kahan, combine=pairwise)",
-    "chunks(4, combine=serial+acc(float64))", "chunks(5, serial+output(bfloat16), combine=serial)",
-    "chunks(5, serial+neumaier, combine=serial)", "chunks(5, serial, combine=serial+neumaier)",
-    "chunks(5, serial+acc(float64)+neumaier, combine=serial+neumaier)",
-]  # fmt: skip
-FORMATS = [
-    "", "", "float64", "bfloat16", "float16", "e5m2", "e4m3fn", "tf32", "bfloat16, toward_zero", "float16, up",
-    "float32, down", "float16, to_odd", "e4m3fn(overflow=saturate)", "format(1, -60, 60)", "format(2, -60, 60)",
-]  # fmt: skip
-COMPENSATIONS = ["", "", "", "+fma", "+fma", "+kahan", "+fma+kahan", "+neumaier", "+dot2"]
-EXTRAS = [
-    "", "", "", "+ftz", "+daz", "+operands(bfloat16)", "+operands(float16)", "+operands(e4m3fn)", "+output(bfloat16)",
-    "+output(float16)", "+output(e5m2, up)", "+ftz+output(float16)", "+product(bfloat16)", "+product(float64)",
-    "+start(0.0)",
-]  # fmt: skip
-LAWS = [
-    "uniform(0,1)", "uniform(-1,1)", "normal", "lognormal(0,2)", "wide(-30,30)", "wide(-12,2)", "harmonic",
-    "integers(-3,3)", "constant(0.1)", "wide(-26,-12)", "wide(-140,-120)", "uniform(0,0.01)",
-]  # fmt: skip
-LENGTHS = [1, 2, 3, 5, 8, 17, 40, 100, 300]
-
-
-def random_case(rng: np.random.Generator) -> tuple[str, Strategy, tuple[Any, ...], dict[str, int]] | None:
-    form = str(rng.choice(FORMATS))
-    text = f"{rng.choice(ORDERS)}{f'+acc({form})' if form else ''}{rng.choice(COMPENSATIONS)}{rng.choice(EXTRAS)}"
-    op, n = str(rng.choice(["sum", "dot", "matmul"])), int(rng.choice(LENGTHS))
-    shapes: tuple[tuple[int, ...], ...] = ((3, n), (n, 4)) if op == "matmul" else ((n,), (n,))
-    if op == "sum":
-        shapes = ((6, n),)
-    dtype = rng.choice(["float32", "float32", "float16", "float64"])
-    try:
-        chosen = fpsim.strategy(text)
-        inputs: tuple[Any, ...] = tuple(
-            law(str(rng.choice(LAWS))).draw(shape, rng=rng, dtype=dtype) for shape in shapes
-        )
-        if op == "sum":
-            chosen.program(n)
-    except FpsimError:  # contradicting settings, or a law beyond float16
-        return None
-    if rng.random() < 0.3:  # cancellation
-        axis = 1 if op == "sum" else 0
-        mirror = [np.flip(-x * x.dtype.type(1 + 1e-3 * rng.random()), axis) for x in inputs[:1]]
-        inputs = (np.concatenate([inputs[0], mirror[0]], axis), *inputs[1:]) if op == "sum" else inputs
-    return op, chosen, inputs, {"axis": 1} if op == "sum" else {}
-
 
 @pytest.mark.parametrize("seed", range(6))
-def test_no_strategy_exceeds_its_bound(seed: int) -> None:
+def test_no_strategy_exceeds_any_proved_bound(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    checked = finite = 0
-    while checked < 250:
+    checked = 0
+    applied: collections.Counter[str] = collections.Counter()
+    while checked < 150:
         drawn = random_case(rng)
         if drawn is None:
             continue
         op, chosen, inputs, axis = drawn
         try:
-            result = getattr(fpsim, op)(*inputs, chosen, **axis)
+            given = bounds.case(op, chosen, *inputs, **axis)
+            error = given.error
         except FpsimError:  # an inner part and the whole contradict each other
             continue
-        truth = getattr(exact, op)(*inputs, **axis)
-        with np.errstate(invalid="ignore"):
-            error = np.abs(truth.error(result))
-        for value in (None, truth.round("float64")):
-            limit = np.asarray(bounds.bound(op, chosen, *inputs, value=value, **axis))
+        limits = {"without the value": bounds.bound(op, chosen, *inputs, **axis)}
+        for one in PROVED:
+            try:
+                limits[name_of(one)] = one(given)
+            except bounds.NotApplicableError:
+                continue
+        for name, limit in limits.items():
+            finite = np.isfinite(limit)
             assert not np.isnan(limit).any()
-            exceeded = ~(error <= limit) & np.isfinite(limit)
-            assert not exceeded.any(), (op, str(chosen), np.shape(inputs[0]), error, limit)
-            finite += int(np.isfinite(limit).sum())
+            assert not (~(error <= limit) & finite).any(), (name, op, str(chosen), np.shape(inputs[0]), error, limit)
+            applied[name] += bool(finite.any())
         checked += 1
-    assert finite > 250  # the bounds say something
+    assert min(applied[name_of(one)] for one in PROVED) >= 1, applied  # each bound says something
 
 
 @pytest.mark.parametrize(
@@ -285,3 +243,112 @@ def test_magnitudes_are_upper_bounds() -> None:
     assert given.data == FLOAT32
     assert bounds.operands("matmul", "serial", a, b.astype(np.float64)).data in (FLOAT32, FLOAT64)
     assert bounds.operands("sum", "serial", a.astype(np.float16)).data == FLOAT16
+
+
+# --- bounds of a case -------------------------------------------------------------------------------------------------
+
+
+def test_depths_and_heights_of_fused_products() -> None:
+    a = np.ones(6, np.float32)
+    for text, expected in (("serial", [6, 6, 5, 4, 3, 2]), ("serial+fma", [6, 5, 4, 3, 2, 1])):
+        given = bounds.case("dot", text, a, a)
+        assert given.leaf_roundings(given.programs[0][0]).tolist() == expected
+        assert given.roundings == 6
+    given = bounds.case("dot", "pairwise+fma", a[:4], a[:4])
+    assert sorted(given.leaf_roundings(given.programs[0][0]).tolist()) == [2, 2, 3, 3]
+
+
+def test_running_bound_and_second_moment_are_those_of_the_partial_sums() -> None:
+    x = np.random.default_rng(0).random((3, 500), np.float32)
+    sums = np.cumsum(x, axis=1, dtype=np.float32)[:, 1:].astype(np.float64)
+    given = bounds.case("sum", "serial", x, axis=1)
+    assert given.partial_sums.first == pytest.approx(U * np.sum(np.abs(sums), axis=1), rel=1e-12)
+    assert given.partial_sums.second == pytest.approx(U * np.sqrt(np.sum(sums**2, axis=1)), rel=1e-12)
+    assert given.partial_sums.largest.tolist() == sums[:, -1].tolist()
+    assert bounds.running(given) == pytest.approx(given.partial_sums.first, rel=1e-11)
+    theta = bounds.case("dot", "serial", x[0], x[1]).partial_sums
+    products = x[0] * x[1]
+    total = np.cumsum(products, dtype=np.float32)[1:].astype(np.float64)
+    assert theta.first == pytest.approx(U * (products.astype(np.float64).sum() + total.sum()), rel=1e-12)
+
+
+def test_table_shows_all_bounds_and_ones_own() -> None:
+    def half(case: bounds.Case) -> Any:
+        """Half of the largest error, which is exceeded."""
+        return case.error.max() / 2
+
+    class Never:
+        def __call__(self, case: bounds.Case) -> Any:
+            case.require(False, "never applies")
+
+    x = np.random.default_rng(0).random((20, 300), np.float32)
+    table = bounds.table("sum", "lanes(4)", x, axis=1, bounds=(*bounds.ALL, half, Never()))
+    assert [row.name for row in table.rows][-2:] == ["half", "Never"]
+    assert table["half"].exceeded > 0
+    assert table["Never"].why_not == "never applies"
+    assert table["gamma"].closest > table["height"].closest > table["half_ulp"].closest >= 1
+    assert table["hallman_ipsen"].closest > table["ulp_variance"].closest >= 1
+    assert "exceeded by" in str(table)
+    assert "never applies" in table._repr_html_()
+    row = {one["name"]: one for one in table.to_dict()["bounds"]}
+    assert row["half"]["exceeded"] == table["half"].exceeded
+    with pytest.raises(InputError, match="must return numbers of shape"):
+        bounds.table("sum", "serial", x, axis=1, bounds=[lambda case: np.ones(3)])  # noqa: ARG005
+    with pytest.raises(InputError, match="negative or NaN"):
+        bounds.table("sum", "serial", x, axis=1, bounds=[lambda case: -case.magnitude])
+    with pytest.raises(InputError, match="no bound 'x' in this table"):
+        table["x"]
+
+
+def test_linear_height_only_where_it_holds() -> None:
+    small, long = np.ones(10, np.float16), np.ones(200, np.float16)
+    assert bounds.height_linear(bounds.case("sum", "serial+acc(float16)", small)) == pytest.approx(9 * 2.0**-11 * 10)
+    with pytest.raises(bounds.NotApplicableError, match="needs h <="):
+        bounds.height_linear(bounds.case("sum", "serial+acc(float16)", long))
+    assert bounds.height_bound(45, 2.0**-11) == math.inf
+
+
+def test_difference_of_two_strategies() -> None:
+    x = np.random.default_rng(1).standard_normal((400, 200), np.float32)
+    one, other = (bounds.case("sum", text, x, axis=1) for text in ("serial", "pairwise"))
+    apart = np.abs(fpsim.sum(x, "serial", axis=1).astype(np.float64) - fpsim.sum(x, "pairwise", axis=1))
+    assert (apart <= bounds.difference(one, other, proved=True)).all()
+    assert np.mean(apart > bounds.difference(one, other)) <= 0.005
+    assert (bounds.difference(one, other) <= bounds.difference(one, other, proved=True)).all()
+    with pytest.raises(InputError, match="same operation, operands"):
+        bounds.difference(one, bounds.case("sum", "serial", x + 1, axis=1))
+
+
+def test_overflow() -> None:
+    x = np.stack([np.full(8, 3e38, np.float32), np.ones(8, np.float32)])
+    assert bounds.overflow_possible(bounds.case("sum", "serial", x, axis=1)).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("n", "t", "height"), [(10**6, 1, 999999), (10**6, 2, 1998), (10**6, 3, 297)])
+def test_superblocks(n: int, t: int, height: int) -> None:
+    assert bounds.superblock_height(n, t) == height
+    assert bounds.superblock_bound(n, t, U) == pytest.approx((height + 1) * U / (1 - (height + 1) * U))
+
+
+def test_stochastic_rounding_stays_within_its_bounds() -> None:
+    rng = np.random.default_rng(5)
+    trials, n, u = 4000, 200, 2.0**-8
+    x = np.asarray(round_to(rng.random(n), BFLOAT16))
+    total = np.zeros(trials)
+    for term in x:
+        total = np.asarray(round_to(total + term, BFLOAT16, mode="stochastic", rng=rng))
+    exactly = math.fsum(x)
+    error = total - exactly
+    second = math.sqrt(math.fsum(np.cumsum(x)[1:] ** 2))
+    for failure in (0.1, 0.01):
+        assert np.mean(np.abs(error) > bounds.stochastic_bound(n - 1, n, u, second, failure)) <= failure
+        assert np.mean(np.abs(error) > exactly * bounds.stochastic_azuma_bound(n - 1, u, failure)) <= failure
+    assert error.var() <= bounds.stochastic_variance_bound(n - 1, u) * exactly**2
+    assert abs(error.mean()) < 4 * error.std() / math.sqrt(trials)  # while rounding to nearest stagnates at 512
+
+
+def test_random_orders_spread_as_predicted() -> None:
+    rng = np.random.default_rng(2)
+    for x in (rng.random(3000), rng.uniform(-5, 5, 3000)):
+        runs = fpsim.sum(np.stack([rng.permutation(x) for _ in range(1000)]), "serial+acc(float64)", axis=1)
+        assert bounds.random_order_deviation(x, form="float64") == pytest.approx(np.std(runs), rel=0.3)

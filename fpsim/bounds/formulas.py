@@ -1,4 +1,4 @@
-"""Formulas of worst-case rounding error bounds, each with what it assumes and where it comes from.
+"""Formulas of rounding error bounds, each with what it assumes and where it comes from.
 
 u is the unit roundoff, s the exact sum, A the sum of the magnitudes of the terms. v is the largest relative error of
 one rounding, with respect to the exact value. Sums of log1p(v) along a path are called growth, so that expm1(growth) =
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 
 from fpsim.arithmetic import Rounding
+from fpsim.errors import InputError
 
 # --- one rounding -----------------------------------------------------------------------------------------------------
 
@@ -140,3 +141,173 @@ def growth_bound(growth: float, /) -> float:
 def growth_factor(growth: float, /) -> float:
     """Return exp(growth), or infinity."""
     return math.exp(growth) if growth < 700.0 else math.inf
+
+
+# --- classical and published forms ------------------------------------------------------------------------------------
+
+
+def gamma_bound(roundings: int, u: float, /) -> float:
+    """Return gamma_k = k u/(1 - k u), which bounds abs(error)/A for paths of k roundings; infinite unless k u < 1.
+
+    Any tree and order, no over- or underflow. Wilkinson (1963); Higham, *Accuracy and Stability* (2002), section 3.1 and
+    (4.4). Of a sum of n terms k = n - 1, of a dot product n; of a tree its height.
+    """
+    return roundings * u / (1.0 - roundings * u) if roundings * u < 1.0 else math.inf
+
+
+def height_bound(height: int, u: float, /) -> float:
+    """Return h u, which bounds abs(error)/A of a tree of height h; infinite unless h <= u**(-1/2) - 1.
+
+    To nearest, one format. Lange & Rump, Math. Comp. 88 (2019) 349-368. Beyond that height h u is false: for u = 1/4 and
+    h = 5, u = 1/8 and h = 6, there are trees whose error is larger.
+    """
+    return height * u if height <= u**-0.5 - 1.0 else math.inf
+
+
+def neumaier_bound(n: int, u: float, /) -> tuple[float, float]:
+    """Return (u, q): abs(error) <= u abs(s) + q A with q = gamma_(n-1)**2, for Neumaier's sum of n terms (Sum2).
+
+    To nearest, n u < 1; holds with underflow. Neumaier (1974); Ogita, Rump & Oishi, SISC 26 (2005) 1955-1988, proposition
+    4.5.
+    """
+    return u, gamma_bound(max(n - 1, 0), u) ** 2
+
+
+def dot2_bound(n: int, u: float, /) -> tuple[float, float]:
+    """Return (u, q): abs(error) <= u abs(s) + q A with q = gamma_n**2, for the compensated dot product Dot2.
+
+    To nearest, n u < 1, no underflow. Ogita, Rump & Oishi, SISC 26 (2005) 1955-1988, proposition 5.5.
+    """
+    return u, gamma_bound(n, u) ** 2
+
+
+def pairwise_compensated_bound(height: int, v: float, /) -> tuple[float, float]:
+    """Return (u, q): abs(error) <= u abs(s) + q A, for a tree whose errors are summed up the same tree.
+
+    q = (1 + u) theta_(2h) theta_h: the exact errors of the additions add up to at most theta_h A, and each passes at most
+    2h roundings on its way. To nearest, one format, errors exact (TwoSum), h the height.
+    """
+    u = v / (1.0 - v)
+    return u, (1.0 + u) * path_bound(2 * height, v) * path_bound(height, v)
+
+
+def superblock_bound(n: int, levels: int, u: float, /) -> float:
+    """Return gamma_(t (n**(1/t) - 1) + 1), which bounds abs(error)/A of a dot product in t levels of equal blocks.
+
+    n must be a t-th power. Castaldo, Whaley & Chronopoulos, SISC 31 (2008) 1156-1174, proposition 3.1.
+    """
+    return gamma_bound(superblock_height(n, levels) + 1, u)
+
+
+def superblock_height(n: int, levels: int, /) -> int:
+    """Return t (n**(1/t) - 1), the height of a sum of n terms in t levels of equal blocks."""
+    side = round(n ** (1.0 / levels))
+    if side**levels != n:
+        message = f"{n} is not a power of exponent {levels}"
+        raise InputError(message)
+    return int(levels * (side - 1))
+
+
+def fabsum_bound(n: int, block: int, fast: float, accurate: float, /) -> float:
+    """Return e_f(b) + e_a(n/b) + e_f e_a, which bounds abs(error)/A of FABsum.
+
+    Blocks of b terms are summed recursively with unit roundoff `fast`, their sums in a precision of unit roundoff
+    `accurate`: about b u, whatever n is. Blanchard, Higham & Mary, SISC 42 (2020) A1541-A1557.
+    """
+    inner, outer = path_bound(block - 1, fast), path_bound(max(-(-n // block) - 1, 0), accurate)
+    return inner + outer + inner * outer
+
+
+def accurate_accumulator_bound(n: int, u: float, wide: float, /) -> tuple[float, float]:
+    """Return (u, q): abs(error) <= u abs(s) + q A for a sum in unit roundoff `wide`, rounded once to unit roundoff u.
+
+    q = (1 + u) theta_(n-1) of `wide`; about n u**2 if `wide` is u**2. Higham (2002), section 4.6.
+    """
+    return u, (1.0 + u) * path_bound(max(n - 1, 0), wide)
+
+
+def block_fma_bound(n: int, width: int, low: float, high: float, /) -> float:
+    """Return what bounds abs(error)/A of a matrix product by block FMAs, operands rounded to `low`, sums in `high`.
+
+    (1 + u_low)**2 (1 + theta_(ceil(n/b) + b - 1)) - 1, where the additions inside a block of b products are rounded too;
+    about 2 u_low + (n/b + b) u_high. Blanchard, Higham, Lopez, Mary & Pranesh, SISC 42 (2020) C124-C141.
+    """
+    inside = path_bound(-(-n // width) + width - 1, high)
+    return (1.0 + low) ** 2 * (1.0 + inside) - 1.0
+
+
+def fused_chain_bound(n: int, terms: int, bits: int, /) -> float:
+    """Return n 2**-F + ceil(n/P) 2**-23, which bounds abs(error)/A of a chain of fused adds of P products.
+
+    Products exact, all terms truncated to F fraction bits below the largest exponent, results truncated to float32 (the
+    model of Fasi, Higham, Mikaitis & Pranesh, PeerJ CS 7 (2021) e330); first order, no underflow. The errors are
+    one-sided: of data of one sign they add up, and a variance without their mean is no tolerance.
+    """
+    return n * math.ldexp(1.0, -bits) + -(-n // terms) * 2.0**-23
+
+
+# --- probabilistic forms ----------------------------------------------------------------------------------------------
+
+
+def probability_factor(failure: float, count: int = 1, /) -> float:
+    """Return lambda = sqrt(2 ln(2 count/failure)): a sub-Gaussian sum passes lambda sigma with that probability."""
+    return math.sqrt(2.0 * math.log(2.0 * count / failure))
+
+
+def higham_mary_bound(n: int, u: float, failure: float, /, *, terms: int = 1) -> float:
+    """Return gamma~_n = exp(lambda sqrt(n) u + n u**2/(1 - u)) - 1, which bounds abs(error)/A with a probability.
+
+    Local errors independent, of mean zero. For `terms` paths of at most n roundings it fails with a probability of
+    `failure` at most: lambda = sqrt(2 ln(2 terms/failure))/(1 - u)**(1/2). Higham & Mary, SISC 41 (2019) A2815-A2835,
+    theorems 2.4 and 3.1.
+    """
+    factor = probability_factor(failure, max(terms, 1)) / math.sqrt(1.0 - u)
+    return growth_bound(factor * math.sqrt(n) * u + n * u * u / (1.0 - u))
+
+
+def random_data_bound(n: int, u: float, failure: float, mean: float, largest: float, /) -> float:
+    """Return (lambda abs(mean) n**(3/2) + lambda**2 C n) u, which bounds abs(error) of a serial sum of random data.
+
+    Terms independent, of this mean and of magnitude at most C; first order. Without a mean the error does not grow
+    relative to A. Higham & Mary, SISC 42 (2020) A3427-A3446.
+    """
+    factor = probability_factor(failure, n + 1)
+    return (factor * abs(mean) * n**1.5 + factor**2 * largest * n) * u
+
+
+def hallman_ipsen_bound(height: int, n: int, u: float, second: float, failure: float, /) -> float:
+    """Return u exp(lambda_eta sqrt(h) u) sqrt(sum s_k**2) sqrt(2 ln(2/delta)), which bounds abs(error) with a probability.
+
+    Any tree of height h over n terms; `second` is the root of sum s_k**2 over the partial sums. Local errors independent
+    and of mean zero; it fails with a probability of delta + eta, both half of `failure`. Hallman & Ipsen, arXiv
+    2107.01604, theorem 2.6.
+    """
+    half = failure / 2.0
+    growth = growth_factor(probability_factor(half, max(n, 1)) * math.sqrt(height) * u)
+    return float(u * growth * second * probability_factor(half))
+
+
+def stochastic_bound(height: int, n: int, u: float, second: float, failure: float, /) -> float:
+    """Return `hallman_ipsen_bound` for stochastic rounding: with 2u, and no assumption, for the model is exact there.
+
+    Connolly, Higham & Mary, SISC 43 (2021) A566-A585: local errors are below 2u, of mean zero whatever came before.
+    """
+    return hallman_ipsen_bound(height, n, 2.0 * u, second, failure)
+
+
+def stochastic_azuma_bound(height: int, u: float, failure: float, /) -> float:
+    """Return sqrt(w gamma_(2h)(w)) sqrt(ln(2/failure)) with w = 2u, which bounds abs(error)/A of stochastic rounding.
+
+    gamma_k(w) = (1 + w)**k - 1; h is the height of the tree, n for a serial dot product. El Arar, Sohier, de Oliveira
+    Castro & Petit, SISC 45 (2023) C255-C275.
+    """
+    w = 2.0 * u
+    return float(math.sqrt(w * path_bound(2 * height, w)) * math.sqrt(math.log(2.0 / failure)))
+
+
+def stochastic_variance_bound(n: int, u: float, /) -> float:
+    """Return gamma_n(w**2), w = 2u: the variance of a stochastically rounded result is at most that times A**2.
+
+    El Arar et al. (2023); gamma_n(x) = (1 + x)**n - 1.
+    """
+    return path_bound(n, (2.0 * u) ** 2)

@@ -1,0 +1,17 @@
+"""Studies: grids of orders, arithmetics, laws and sizes; coverage of bounds; random trees; plots.
+
+Orders, data laws and bounds may be functions of your own everywhere: `order` makes an order of one, `fpsim.law` a law, and
+a bound is a function of an `fpsim.bounds.Case`.
+"""
+
+from __future__ import annotations
+
+from fpsim.study.drawing import plot_errors
+from fpsim.study.grid import Sweep, sweep
+from fpsim.study.shares import Coverage, CoverageCell, coverage
+from fpsim.study.trees import FunctionOrder, UniformTree, order, random_tree
+
+__all__ = [
+    "Coverage", "CoverageCell", "FunctionOrder", "Sweep", "UniformTree", "coverage", "order", "plot_errors",
+    "random_tree", "sweep",
+]  # fmt: skip
