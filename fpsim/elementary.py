@@ -70,7 +70,7 @@ MODELS = {
         Model("erf", 1, "a polynomial below 1, 1 - 2**p(x) by the special-function unit above"),
         Model("sin", 1, "two polynomials after a reduction by pi/2"),
         Model("cos", 1, "two polynomials after a reduction by pi/2"),
-        Model("log2", 1, "a polynomial on 2/3 to 4/3"),
+        Model("log2", 1, "a polynomial on sqrt(1/2) to sqrt(2)"),
         Model("gelu", 1, "x / 2 * (1 + erf(x / sqrt(2)))"),
         Model("gelu_tanh", 1, "x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))"),
         Model("softplus", 1, "log1p(exp(x)), x above 20"),
@@ -121,7 +121,7 @@ def evaluate(function: str, /, *operands: Any, implementation: str = "torch.cuda
         names = ", ".join(m.function for m in MODELS.values() if m.known)
         message = f"no model of {function} is known; there are models of {names}"
         raise UnknownOrderError(message)
-    arrays = [np.ascontiguousarray(x) for x in operands]
+    arrays = [np.asarray(x, order="C") for x in operands]
     if len(arrays) != model.operands or any(x.dtype != np.float32 or x.shape != arrays[0].shape for x in arrays):
         message = f"{function} takes {model.operands} float32 array{'s of one shape' if model.operands > 1 else ''}"
         raise InputError(message)

@@ -46,7 +46,9 @@ _SMALLEST_NORMAL = np.float32(2.0**-126)
 _LN2 = np.float32(0.6931471805599453)
 _LN2_23 = np.float32(0.6931471805599453 * 2.0**-23)
 _LOG2E = np.float32(1.4426950408889634)
+_LOG2E_252 = np.float32(_LOG2E / np.float32(252))
 _LOG2E_REST = np.float32(1.925963033500011e-08)  # log2(e) - float32(log2(e))
+_TWO_THIRDS, _ROOT_HALF_BITS = 0x3F2AAAAB, 0x3F3504F3
 _ROOT_HALF = np.float32(0.7071067811865476)
 _ROOT_TWO_OVER_PI = np.float32(0.7978845608028654)
 _TWO_LOG2E = np.float32(2.8853900817779268)
@@ -57,15 +59,15 @@ def _coefficients(*texts: str) -> tuple[Any, ...]:
 
 
 _SIN = _coefficients("-0x1.9a82a6p-13", "0x1.110bc8p-7", "-0x1.555550p-3")
-_COS = _coefficients("0x1.9759d0p-16", "-0x1.6c0fdep-10", "0x1.555576p-5", "-0x1.fffffep-2")
-_TANH = _coefficients("0x1.01e0d6p-6", "-0x1.ac7954p-5", "0x1.10b282p-3", "-0x1.5553dap-2")
+_COS = _coefficients("0x1.975800p-16", "-0x1.6c0fdap-10", "0x1.555576p-5", "-0x1.fffffep-2")
+_TANH = _coefficients("0x1.01e104p-6", "-0x1.ac795cp-5", "0x1.10b282p-3", "-0x1.5553dap-2")
 _LOG = _coefficients(
     "-0x1.08b082p-3", "0x1.204fc2p-3", "-0x1.f28d60p-4", "0x1.1e58aap-3", "-0x1.55a842p-3", "0x1.99d9d6p-3",
     "-0x1.fffe7ap-3", "0x1.5554f0p-2", "-0x1p-1",
 )  # fmt: skip
 _LOG2 = _coefficients(
-    "-0x1.6f7904p-3", "0x1.936460p-3", "-0x1.6a3638p-3", "0x1.9f766ep-3", "-0x1.ecc568p-3", "0x1.279426p-2",
-    "-0x1.71536cp-2", "0x1.ec7058p-2", "-0x1.715478p-1",
+    "0x1.8f9d90p-4", "-0x1.59f9c8p-3", "0x1.5f9530p-3", "-0x1.6e6d4cp-3", "0x1.a414acp-3", "-0x1.ec7be8p-3",
+    "0x1.277f46p-2", "-0x1.71548cp-2", "0x1.ec7094p-2", "-0x1.715476p-1",
 )  # fmt: skip
 _LOG1P = _coefficients(
     "-0x1.71fb44p-5", "0x1.af50b6p-4", "-0x1.0ee768p-3", "0x1.28d0ecp-3", "-0x1.54d31cp-3", "0x1.995f10p-3",
@@ -81,11 +83,11 @@ _ERF_TAIL = _coefficients(
     "0x1.421428p-1",
 )  # fmt: skip
 _ERF_CHANGES = np.float32(1.00296)
-_EXPM1 = _coefficients("0x1.6bd694p-10", "0x1.12acbcp-7", "0x1.5557c8p-5", "0x1.5553ecp-3", "0x1.fffffcp-2")
+_EXPM1 = _coefficients("0x1.6bd7ccp-10", "0x1.12acc6p-7", "0x1.5557c6p-5", "0x1.5553ecp-3", "0x1.fffffcp-2")
 _LN2_UPPER, _LN2_LOWER = np.float32(-0.693145752), np.float32(-1.42860677e-6)
 
 # The first bits of 2 / pi, in words of 32, for the reduction of large angles.
-_TWO_OVER_PI = np.array([0, 0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x36D8A566, 0x4F10E410], np.uint64)
+_TWO_OVER_PI = np.array([0, 0x28BE60DB, 0x9391054A, 0x7F09D5F4, 0x7D4D3770, 0x36D8A566, 0x4F10E410, 0], np.uint64)
 _PER_RIGHT_ANGLE = np.float32(0.6366197723675814)  # 2 / pi
 _RIGHT_ANGLE = (-np.float32(float.fromhex("0x1.921fb0p+0")), -np.float32(float.fromhex("0x1.5110b4p-22")),
                 -np.float32(float.fromhex("0x1.846988p-48")))  # fmt: skip
@@ -122,7 +124,7 @@ def _polynomial(coefficients: Any, x: Any) -> Any:
 @kernel
 def exp(x: Any, flush: bool) -> Any:
     """Return e**x: 2**f of the unit, scaled by 2**j, where x / log(2) = j + f."""
-    w = fma32(x, np.float32(1.4426950408889634 / 252), _HALF)
+    w = fma32(x, _LOG2E_252, _HALF)
     w = min(max(w, _ZERO), _ONE)  # of NaN, NaN or 0: the unit returns NaN anyway
     j = np.floor(np.float64(w) * 252.0) - 126.0
     f = fma32(x, _LOG2E_REST, fma32(x, _LOG2E, np.float32(-j)))
@@ -136,14 +138,14 @@ def _scaled_log(a: Any, coefficients: Any) -> Any:
 
 
 @kernel
-def _parts(x: Any) -> Any:
-    """Return m and e of a positive x = (1 + m) 2**e, with 1 + m from 2/3 to 4/3."""
+def _parts(x: Any, least: int) -> Any:
+    """Return m and e of a positive x = (1 + m) 2**e, with 1 + m from the float32 number of these bits to its double."""
     exponent = _ZERO
     if x < _SMALLEST_NORMAL:
         x = np.float32(x * np.float32(2.0**23))
         exponent = np.float32(-23)
     bits = _bits(x)
-    e = (bits - 0x3F2AAAAB) >> 23 << 23
+    e = (bits - least) >> 23 << 23
     return np.float32(_float(bits - e) - _ONE), fma32(np.float32(e), np.float32(2.0**-23), exponent)
 
 
@@ -155,19 +157,19 @@ def log(x: Any, flush: bool) -> Any:
         if x == _ZERO:
             return -_INFINITY
         return x if x == _INFINITY else _NAN
-    m, exponent = _parts(x)
+    m, exponent = _parts(x, _TWO_THIRDS)
     return flushed(fma32(exponent, _LN2, _scaled_log(m, _LOG)), flush)
 
 
 @kernel
 def log2(x: Any, flush: bool) -> Any:
-    """Return log2(x) = e + log2(1 + m), with 1 + m from 2/3 to 4/3."""
+    """Return log2(x) = e + log2(1 + m), with 1 + m from sqrt(1/2) to sqrt(2)."""
     x = flushed(x, flush)
     if not ((x > _ZERO) & (x < _INFINITY)):
         if x == _ZERO:
             return -_INFINITY
         return x if x == _INFINITY else _NAN
-    m, exponent = _parts(x)
+    m, exponent = _parts(x, _ROOT_HALF_BITS)
     y = np.float32(np.float32(_polynomial(_LOG2, m) * m) * m)
     return flushed(np.float32(exponent + fma32(m, _LOG2E, y)), flush)
 
@@ -311,8 +313,8 @@ def rsqrt(x: Any, flush: bool) -> Any:
 
 @kernel
 def exp2(x: Any, flush: bool) -> Any:
-    """Return 2**x: one instruction of the unit; if subnormal numbers are kept, the square of 2**(x/2)."""
-    if flush:
+    """Return 2**x: one instruction of the unit; if subnormal numbers are kept, the square of 2**(x/2) below -126."""
+    if flush | (not x < np.float32(-126)):
         return unit.ex2(x)
     y = unit.ex2(np.float32(x * _HALF))
     return np.float32(y * y)
