@@ -34,7 +34,7 @@ def rounded(x: Fraction, precision: int, emin: int, emax: int, mode: str) -> flo
         rest, half = abs(x - low), unit / 2
         if rest > half or (rest == half and (low / unit).numerator % 2):
             low += unit if x > 0 else -unit
-    if low == 0 and mode == "nearest-even":
+    if low == 0:  # the accumulators of an H200 have no negative zero
         return 0.0
     if abs(low) >= Fraction(2) ** (emax + 1):
         return math.copysign(math.inf, x)
