@@ -17,6 +17,7 @@ _EXAMPLES = """\
 examples:
   fpsim profiles list
   fpsim profiles show h200/cublas-13.1
+  fpsim profiles show h200/cublas-13.1 --shape 300x400x700
   fpsim profiles verify h200/cublas-13.1"""
 
 
@@ -27,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EXAMPLES
     parser.add_argument("action", metavar="ACTION", help="list, show or verify")
     parser.add_argument("name", metavar="NAME", nargs="?", help="a profile, or the path of a .json file")
+    parser.add_argument(
+        "--shape", metavar="MxKxN", help="of show: the order of a product of this shape, or the likeliest ones"
+    )
     parser.add_argument("--seed", metavar="N", default="0", help="seed of the operands of verify (default: 0)")
 
 
@@ -42,11 +46,23 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.name is None:
         message = f"name the profile to {arguments.action}; known are {', '.join(profiles.names())}"
         raise InputError(message)
+    if arguments.shape is not None and arguments.action != "show":
+        message = f"--shape goes with show, not with {arguments.action}"
+        raise InputError(message)
     profile = profiles.load(arguments.name)
     if arguments.action == "show":
-        print(json.dumps(profile.to_dict(), indent=2) if arguments.format == "json" else profile)
+        shown = profile if arguments.shape is None else profile.candidates("matmul", _shape(arguments.shape))
+        print(json.dumps(shown.to_dict(), indent=2) if arguments.format == "json" else shown)
         return 0
     return _verify(profile, arguments)
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    numbers = text.split("x")
+    if len(numbers) != len("mkn") or not all(number.isascii() and number.isdigit() for number in numbers):
+        message = f"--shape must be MxKxN, such as 300x400x700, not {text!r}"
+        raise InputError(message)
+    return tuple(map(int, numbers))
 
 
 def _list(arguments: argparse.Namespace) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from fpsim.arithmetic import NO_SETTINGS, Arithmetic, Settings
-from fpsim.errors import UnknownOrderError
+from fpsim.errors import StrategyError, UnknownOrderError
 from fpsim.formats import Format, as_format
 from fpsim.orders.base import Configured, Order, Part, Product, Reduction
 from fpsim.orders.numpy_matmul import NumpyMatmul
@@ -15,16 +16,29 @@ from fpsim.programs import Builder, Items, Segment, count_items
 
 if TYPE_CHECKING:
     from fpsim.profiles import Profile
+    from fpsim.profiles.candidates import Candidates
     from fpsim.profiles.keys import Key
+
+_ACCEPTED = ("replayed", "observed", "predicted")
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileOrder(Order):
-    """What a device and library did for this operation and shape, see `fpsim.profiles`; with a `mode`, in that one."""
+    """What a device and library did for this operation and shape, see `fpsim.profiles`; with a `mode`, in that one.
+
+    `accept` says how the order must be known: "replayed" on random operands, "observed" at least by probes of one output
+    column, or "predicted" from other shapes, which gives a `PredictedOrderWarning` that states the accuracy.
+    """
 
     text: str
     mode: str = ""
+    accept: str = "replayed"
     name: ClassVar[str] = "profile"
+
+    def __post_init__(self) -> None:
+        if self.accept not in _ACCEPTED:
+            message = f"profile: accept={self.accept} is not one of {', '.join(_ACCEPTED)}"
+            raise StrategyError(message)
 
     def build(self, builder: Builder, items: Items, arithmetic: Arithmetic, *, width: int = 0) -> Segment:
         parts = self._parts("sum", (count_items(items),))
@@ -76,12 +90,36 @@ class ProfileOrder(Order):
     def _parts(self, op: str, shape: tuple[int, ...], key: Key | None = None) -> list[Part]:
         from fpsim.strategies import strategy
 
+        profile, key = self._profile(), key or self._key()
+        if self.accept != "replayed":
+            found = profile.candidates(op, shape, key)
+            if _ACCEPTED.index(found.evidence) > _ACCEPTED.index(self.accept):
+                profile.case(op, shape, key)  # raises, and names what there is
+            if found.evidence != "replayed":
+                return self._unreplayed(found)
         parts = []
-        for text, rows, columns in self._profile().case(op, shape, key or self._key()).parts:
+        for text, rows, columns in profile.case(op, shape, key).parts:
             chosen = strategy(text)
             order = Configured(chosen.order, chosen.settings) if chosen.settings else chosen.order
             parts.append(Part(order, rows, columns))
         return parts
 
+    def _unreplayed(self, found: Candidates) -> list[Part]:
+        from fpsim.profiles.candidates import PredictedOrderWarning
+        from fpsim.strategies import strategy
+
+        if not found.best.strategy:
+            message = f"{self}: the likeliest order of {found.op} {found.shape} has no name yet; it is not emulated"
+            raise UnknownOrderError(message)
+        if found.evidence == "predicted":
+            shape = "x".join(map(str, found.shape))
+            message = f"{self}: {found.op} of shape {shape} as {found.best.strategy}, {found.accuracy}"
+            warnings.warn(message, PredictedOrderWarning, stacklevel=2)
+        chosen = strategy(found.best.strategy)
+        return [Part(Configured(chosen.order, chosen.settings) if chosen.settings else chosen.order)]
+
     def __str__(self) -> str:
-        return f'profile("{self.text}", mode={self.mode})' if self.mode else f"profile:{self.text}"
+        given = {"mode": self.mode or None, "accept": self.accept if self.accept != "replayed" else None}
+        words = [f"{name}={word}" for name, word in given.items() if word is not None]
+        quoted = f'"{self.text}"'
+        return f"profile({', '.join([quoted, *words])})" if words else f"profile:{self.text}"

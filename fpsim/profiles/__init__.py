@@ -13,10 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fpsim.errors import FileError, UnknownOrderError
 from fpsim.profiles.keys import DEFAULTS, Key
+
+if TYPE_CHECKING:
+    from fpsim.profiles.candidates import Candidates, Possible
+
+__all__ = ["SCHEMA", "Case", "Key", "Profile", "load", "names", "parse"]
 
 SCHEMA: Final = "fpsim.profile/2"
 _SCHEMAS: Final = ("fpsim.profile/1", SCHEMA)  # the first had no keys
@@ -136,9 +141,62 @@ class Profile:
         texts = ", ".join(f"{_times(one.shape)} ({one.strategies[0][:60]})" for one in nearest)
         message = (
             f"the profile {self.name} does not have {op} of shape {_times(shape)}, and the order depends on the shape;"
-            f" nearest known: {texts}"
+            f" nearest known: {texts}{self._other_ways(op)}"
         )
         raise UnknownOrderError(message)
+
+    def _other_ways(self, op: str) -> str:
+        from fpsim.profiles.order_rule import rule_of
+
+        rule = rule_of(self.name)
+        if rule is None or op != "matmul":
+            return ""
+        ways = "observed (probed, not replayed)" + (" or predicted" if rule.roots else "")
+        word = "predicted" if rule.roots else "observed"
+        return f"; for an order that is {ways} say 'profile(\"{self.name}\", accept={word})'"
+
+    def candidates(self, op: str, shape: tuple[int, ...], key: Key | None = None, /) -> Candidates:
+        """Return the orders that a shape may have, the likeliest first, and how far they can be trusted.
+
+        What was replayed comes alone; then what was observed by first-leaf probes; then the votes of a decision rule
+        that was fitted to such observations, with its cross-validated accuracy. Without a key, that of the profile.
+
+        Raises
+        ------
+        UnknownOrderError
+            The profile has neither the case nor a rule for it, or the shape lies outside of those that were observed.
+
+        Examples
+        --------
+        >>> from fpsim import profiles
+        >>> found = profiles.load("h200/cublas-13.1").candidates("matmul", (300, 400, 700))
+        >>> found.evidence, found.best.strategy
+        ('predicted', 'interleaved(4, block=8)+fma')
+        """
+        from fpsim.profiles.candidates import candidates_of
+
+        return candidates_of(self, op, shape, self.key if key is None else key)
+
+    def possible(self, op: str, /, *operands: Any) -> Possible:
+        """Return the results that an operation may have on the device: those of all candidates.
+
+        Parameters
+        ----------
+        op : str
+            sum, dot, matvec, vecmat or matmul.
+        *operands : array_like
+            Vectors and matrices, as the operation takes them.
+
+        Raises
+        ------
+        InputError
+            The operation or the operands are of another kind.
+        UnknownOrderError
+            As `candidates` raises it.
+        """
+        from fpsim.profiles.candidates import possible_results
+
+        return possible_results(self, op, operands)
 
     def __str__(self) -> str:
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
@@ -152,7 +210,23 @@ class Profile:
             what = one.strategies[0] if len(one.parts) == 1 else f"{len(one.parts)} orders, by the place of the output"
             own = ", ".join(f"{name}={value}" for name, value in one.key.beside(self.key).items())
             lines.append(f"  {one.op:8} {_times(one.shape):16} {f'{own}: ' if own else ''}{what[:100]}")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._rule_lines()])
+
+    def _rule_lines(self) -> list[str]:
+        from fpsim.profiles.order_rule import rule_of
+
+        rule = rule_of(self.name)
+        if rule is None:
+            return []
+        lines = [f"  and {len(rule.shapes)} shapes of matmul by {rule.facts['evidence']} (accept=observed)"]
+        if rule.roots:
+            known, new = rule.facts["known_k"], rule.facts["new_k"]
+            lines.append(
+                f"  and others predicted from those (accept=predicted); right for {known['first']:.1%} of held-out"
+                f" shapes, {known['five']:.1%} within five candidates; {new['first']:.1%} and {new['five']:.1%} where"
+                " no shape with the same k was observed"
+            )
+        return lines
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain Python objects, as the file has them."""
