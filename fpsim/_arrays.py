@@ -119,13 +119,18 @@ def _from_torch(x: Any, root: str, name: str) -> Any:
 def _code_values(form: Format) -> NDArray[np.float32]:
     """Return the values of the 256 codes of an 8-bit format."""
     codes = np.arange(256)
+    if form.precision == 1:  # e8m0: powers of two, without sign and zero
+        return np.where(codes < 255, np.ldexp(1.0, codes + form.emin), math.nan).astype(np.float32)
     field = (codes & 0x7F) >> form.nmant
     fraction = codes & ((1 << form.nmant) - 1)
     significand = fraction + np.where(field > 0, 1 << form.nmant, 0)
     values = np.ldexp(significand.astype(np.float64), np.maximum(field, 1) - 1 + form.emin - form.nmant)
     special = np.where((fraction == 0) & (form.overflow == "infinity"), math.inf, math.nan)
     values = np.where(values > form.max, special, values)
-    return np.where(codes < 128, values, -values).astype(np.float32)
+    out = np.where(codes < 128, values, -values).astype(np.float32)
+    if form.overflow == "nan" and form.max_significand == 2**form.precision - 1:  # fnuz: NaN stands for -0
+        out[128] = math.nan
+    return out
 
 
 def _convert(array: NDArray[Any], name: str) -> tuple[NDArray[Any], Format]:

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import fpsim
+from fpsim._arrays import _code_values, as_floats
 from fpsim.errors import InputError
 from fpsim.microscaling import KINDS, quantize
 
@@ -122,6 +123,19 @@ def test_products(kind: str, form: str) -> None:
     exact = a.dequantize().astype(np.float64) @ b.dequantize()
     assert np.abs(got - exact).max() < 1e-5
     assert np.abs(exact - x @ y).max() > 0.05
+
+
+@pytest.mark.parametrize(
+    "kind", ["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"]
+)
+def test_codes(kind: str) -> None:
+    """All 256 codes, as ml_dtypes reads them, and as they come from torch, whose tensors travel as codes."""
+    dtype = getattr(pytest.importorskip("ml_dtypes"), kind)
+    wanted = np.arange(256, dtype=np.uint8).view(dtype)
+    values, form = as_floats(wanted)
+    assert np.array_equal(values, wanted.astype(np.float32), equal_nan=True)
+    assert np.array_equal(_code_values(form), values, equal_nan=True)
+    assert np.array_equal(np.signbit(_code_values(form)), np.signbit(values)) or np.isnan(values[128])
 
 
 def test_rejected() -> None:
