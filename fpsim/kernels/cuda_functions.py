@@ -62,24 +62,24 @@ _SIN = _coefficients("-0x1.9a82a6p-13", "0x1.110bc8p-7", "-0x1.555550p-3")
 _COS = _coefficients("0x1.975800p-16", "-0x1.6c0fdap-10", "0x1.555576p-5", "-0x1.fffffep-2")
 _TANH = _coefficients("0x1.01e104p-6", "-0x1.ac795cp-5", "0x1.10b282p-3", "-0x1.5553dap-2")
 _LOG = _coefficients(
-    "-0x1.08b082p-3", "0x1.204fc2p-3", "-0x1.f28d60p-4", "0x1.1e58aap-3", "-0x1.55a842p-3", "0x1.99d9d6p-3",
-    "-0x1.fffe7ap-3", "0x1.5554f0p-2", "-0x1p-1",
+    "-0x1.0aa086p-3", "0x1.2073ecp-3", "-0x1.f19b8ep-4", "0x1.1e52aap-3", "-0x1.55b172p-3", "0x1.99da16p-3",
+    "-0x1.fffe44p-3", "0x1.5554f0p-2", "-0x1p-1",
 )  # fmt: skip
 _LOG2 = _coefficients(
-    "0x1.8f9d90p-4", "-0x1.59f9c8p-3", "0x1.5f9530p-3", "-0x1.6e6d4cp-3", "0x1.a414acp-3", "-0x1.ec7be8p-3",
-    "0x1.277f46p-2", "-0x1.71548cp-2", "0x1.ec7094p-2", "-0x1.715476p-1",
+    "0x1.8d6144p-4", "-0x1.58fd02p-3", "0x1.5f9e10p-3", "-0x1.6e9ca0p-3", "0x1.a417f2p-3", "-0x1.ec7916p-3",
+    "0x1.277f32p-2", "-0x1.715492p-2", "0x1.ec7094p-2", "-0x1.715476p-1",
 )  # fmt: skip
 _LOG1P = _coefficients(
-    "-0x1.71fb44p-5", "0x1.af50b6p-4", "-0x1.0ee768p-3", "0x1.28d0ecp-3", "-0x1.54d31cp-3", "0x1.995f10p-3",
-    "-0x1.000082p-2", "0x1.5555ccp-2", "-0x1p-1",
+    "-0x1.737eeap-5", "0x1.b00022p-4", "-0x1.0ef1c0p-3", "0x1.28c8eap-3", "-0x1.54d1bap-3", "0x1.995f3cp-3",
+    "-0x1.000084p-2", "0x1.5555ccp-2", "-0x1p-1",
 )  # fmt: skip
 _ERF = _coefficients(
-    "0x1.6419d8p-14", "-0x1.aeaadap-11", "0x1.55ad06p-8", "-0x1.b837dcp-6", "0x1.ce315ep-4", "-0x1.812758p-2",
+    "0x1.63d2d6p-14", "-0x1.ae9a40p-11", "0x1.55abd4p-8", "-0x1.b837cep-6", "0x1.ce315ep-4", "-0x1.812758p-2",
     "0x1.06eba6p-3",
 )  # fmt: skip
 
 _ERF_TAIL = _coefficients(
-    "0x1.d61a02p-14", "-0x1.5baa56p-10", "0x1.12f7b4p-7", "-0x1.499e86p-5", "0x1.46a584p-3", "0x1.d36a5ap-1",
+    "0x1.d69874p-14", "-0x1.5c00b6p-10", "0x1.13233ep-7", "-0x1.49b334p-5", "0x1.46aa32p-3", "0x1.d369f2p-1",
     "0x1.421428p-1",
 )  # fmt: skip
 _ERF_CHANGES = np.float32(1.00296)
