@@ -195,14 +195,18 @@ def products(family: str, shape: Shape) -> tuple[list[dict[str, Any]], dict[str,
             sizes[0] = distances(_library.product, kind, shape, _library.load)  # type: ignore[arg-type]
             return probed_orders(sizes[0], rng)
 
-        text, best, notes = find(kind, data, seen, known, more)
+        try:
+            text, best, notes = find(kind, data, seen, known, more)
+        except Exception as error:  # noqa: BLE001 - one product must not end the others
+            row["error"] = f"{type(error).__name__}: {error}"[:300]
+            continue
         outputs = sum(x.size for x in seen.sampled.values()) + sum(x.size for x in seen.whole.values())
         row |= {
             "strategy": text, "replays": len(seen.sampled) * SIDES**2, "calls": seen.calls, "outputs": outputs,
             "best": best, "notes": notes, "repeats": seen.repeats, "seconds": round(time.monotonic() - start, 2),
         }  # fmt: skip
         if text is not None:
-            known.insert(0, text.partition("+operands")[0].partition("+output")[0])
+            known.insert(0, without_formats(text))
             continue
         name = f"{'x'.join(map(str, shape))}/{kind}"
         if sizes[0] is not None and sizes[0].shape[0] <= 512:
@@ -212,6 +216,16 @@ def products(family: str, shape: Shape) -> tuple[list[dict[str, Any]], dict[str,
             kept[f"{name}/{law}/a"], kept[f"{name}/{law}/b"] = a[:6], b[:, :12]
             kept[f"{name}/{law}/c"] = seen.sampled[law][:6, :12]
     return rows, kept
+
+
+def without_formats(text: str) -> str:
+    """Return a strategy without the formats of operands and output that stand at its end."""
+    depth = 0
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0 and text.startswith(("+operands", "+output"), place):
+            return text[:place]
+    return text
 
 
 def revealed(name: str, op: str, shape: Shape) -> dict[str, Any]:
