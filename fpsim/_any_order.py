@@ -59,7 +59,8 @@ def any_order(op: str, chosen: AnyOrder, /, *inputs: Any, axis: Any = None, some
         worst = pick(worst)
         none = np.zeros_like(worst)
         return Account(worst, np.full_like(worst, math.nan), none, pick(given.magnitude), none)
-    parts = _terms(op, given.values, axis, some)
+    with np.errstate(all="ignore"):
+        parts = _terms(op, given.values, axis, some)
     magnitude, worst = pick(given.magnitude), pick(worst)
     n, tops, grid = parts.n, parts.tops, parts.grid
     growth = math.expm1((n + 2) * math.log1p(form.unit_roundoff))

@@ -63,8 +63,8 @@ def bugs(op: str, arrays: tuple[_Array, ...], axis: Any, form: Format, some: Sam
     name, narrower = _NARROWER.get(form, ("", None))
     narrow = None
     if narrower is not None:
-        less = [round_to(x, narrower).astype(np.float64) - x for x in (left, right)]
         with np.errstate(all="ignore"):
+            less = [round_to(x, narrower).astype(np.float64) - x for x in (left, right)]
             narrow = np.abs(np.matmul(less[0], right) + np.matmul(left + less[0], less[1])).reshape(-1)
     take = picker(op, (left, right) if some is not None else (np.empty((m, 1)), right), chosen)
 

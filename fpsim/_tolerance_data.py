@@ -227,11 +227,19 @@ def _drift(op: str, chosen: Strategy, values: tuple[_Array, ...], axis: Any, rng
             errors.append(reference.error(_emulate("sum", chosen, (source.permuted(moved, axis=-1),), -1)))
         else:
             order = source.permutation(values[0].shape[-1])
-            right = values[1][order] if values[1].ndim == 1 else values[1][..., order, :]
-            errors.append(reference.error(_emulate(op, chosen, (values[0][..., order], right), None)))
+            left = _permuted(values[0], order, -1)
+            right = _permuted(values[1], order, 0 if values[1].ndim == 1 else -2)
+            errors.append(reference.error(_emulate(op, chosen, (left, right), None)))
     with np.errstate(all="ignore"):
         mean = np.asarray(np.mean(errors, axis=0))
     return np.where(np.isnan(mean), np.inf, mean)  # a sum that overflowed
+
+
+def _permuted(x: _Array, order: Any, axis: int) -> _Array:
+    """Return an array with another order along an axis, and the same layout in memory, on which rules depend."""
+    out = np.empty_like(x)
+    out[...] = np.take(x, order, axis=axis)
+    return out
 
 
 def _emulate(op: str, chosen: Strategy, arrays: tuple[_Array, ...], axis: Any) -> Any:

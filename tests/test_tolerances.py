@@ -330,7 +330,7 @@ def test_usage_errors(inputs: Any, settings: dict[str, Any], message: str) -> No
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["tolerance", "matmul", "--shape", "20x50x10", "--data", "normal"]
     assert main([*command, "--between", "serial+fma", "any of: split_k:2+fma; lanes(4, combine=fold)+fma"]) == 0
-    assert "any of: split_k:2+fma; lanes(4, combine=fold)+fma" in capsys.readouterr().out
+    assert "any of: split_k:2+fma; lanes(4, combine=fold)+fma" in " ".join(capsys.readouterr().out.split())
     assert main([*command, "--strategy", "serial", "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["outputs"] == 200
     np.save(tmp_path / "x.npy", np.ones(5, np.float32))
@@ -343,3 +343,22 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         [*command, "--strategy", "serial", "--outputs", "0"],
     ):
         assert main(wrong) == 2
+
+
+def test_command_as_it_is_written_in_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["tolerance", "matmul", "--shape", "16x64x16", "--data", "uniform(0,1)"]
+    assert main([*command, "--between", "numpy,profile:h200/cublas-13.1"]) in (0, 2)  # a processor may be unknown
+    capsys.readouterr()
+    assert main([*command, "--between", "lanes(8, combine=fold)+fma,any order+fma", "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["sides"] == ["lanes(8, combine=fold)+fma", "any order+fma"]
+    assert main([*command, "--between", "numba.fma", "any split_k:2..5+fma", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sides"] == ["serial+fma+start(0.0)", "any split_k:2..5+fma"]
+    for wrong, message in (
+        (["--between", "serial"], "two sides"),
+        (["--between", "serial,"], "two sides"),
+        (["--between", "numpy", "serial", "--dtype", "bfloat16"], "name a strategy"),
+        (["--strategy", "serial", "--force"], "for --table"),
+    ):
+        assert main([*command, *wrong]) == 2
+        assert message in capsys.readouterr().err
