@@ -189,3 +189,25 @@ def test_a_key_that_is_not_understood_is_refused(key: Any, message: str, tmp_pat
 def test_one_key_has_one_case(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="matmul of shape 3x40x5 with batch=2 twice"):
         profiles.load(written(tmp_path, {}, case("serial", batch=2), case("pairwise", batch=2)))
+
+
+def test_operands_are_rounded_as_the_profile_says(tmp_path: Path) -> None:
+    """TF32 products: the format of the operands is one setting of the whole profile."""
+    tf32 = "fused(8)+align(25)+operands(tf32)"
+    found = [
+        fpsim.reveal(lambda a, b: fpsim.matmul(a, b, tf32), op="matmul", shape=(3, 40, 5), replays=5),
+        fpsim.reveal(lambda a, b: fpsim.matmul(a, b, tf32), op="matmul", shape=(4, 16, 4), replays=5),
+        fpsim.reveal(lambda a, b: fpsim.matmul(a, b, "serial+fma"), op="matmul", shape=(1, 24, 4), replays=5),
+    ]
+    key = profiles.Key(mode="tf32")
+    made = profile_of(found, name="t", device="none", implementation="mine", versions={}, key=key)
+    assert made.settings == "+operands(tf32)"
+    assert made.notes == ("left out: matmul 1x24x4, which has unrounded operands",)
+    save(made, tmp_path / "tf32.json")
+    rng = np.random.default_rng(5)
+    a, b = rng.standard_normal((3, 40)).astype(np.float32), rng.standard_normal((40, 5)).astype(np.float32)
+    given = fpsim.matmul(a, b, f"profile:{tmp_path / 'tf32.json'}")
+    assert np.array_equal(given, fpsim.matmul(a, b, tf32))
+    assert not np.array_equal(given, fpsim.matmul(a, b, "fused(8)+align(25)"))
+    with pytest.raises(FileError, match="matmul 3x40x5 rounds operands; that belongs in the profile's settings"):
+        profiles.load(written(tmp_path, {}, case(tf32)))

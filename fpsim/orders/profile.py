@@ -82,10 +82,12 @@ class ProfileOrder(Order):
 
         profile = self._profile()
         wanted = as_format(profile.dtype)
-        if data not in (None, wanted):
+        settings = strategy(f"serial{profile.settings}").settings if profile.settings else NO_SETTINGS
+        rounded = [one.format for one in (settings.operands, settings.right) if one is not None]
+        if data not in (None, wanted, *rounded):
             message = f"profile:{self.text} is known for operands in {wanted}, not in {data}"
             raise UnknownOrderError(message)
-        return strategy(f"serial{profile.settings}").settings if profile.settings else NO_SETTINGS
+        return settings
 
     def _parts(self, op: str, shape: tuple[int, ...], key: Key | None = None) -> list[Part]:
         from fpsim.strategies import strategy

@@ -309,7 +309,7 @@ def parse(text: str, name: str, /) -> Profile:
         _check_schema(data["schema"])
         key = DEFAULTS.over(data.get("key", {}))
         cases = tuple(_case(one, key) for one in data["cases"])
-        _check_distinct(cases)
+        _check_cases(cases)
         return Profile(
             name, data["device"], data["implementation"], data["versions"], data["dtype"], data["settings"],
             data["recorded"], tuple(data["notes"]), cases, key,
@@ -329,9 +329,12 @@ def _check_schema(given: Any) -> None:
         raise FileError(message)
 
 
-def _check_distinct(cases: tuple[Case, ...]) -> None:
+def _check_cases(cases: tuple[Case, ...]) -> None:
     seen: set[tuple[str, tuple[int, ...], Key]] = set()
     for one in cases:
+        if any("+operands(" in text for text in one.strategies):
+            message = f"the case {one.op} {_times(one.shape)} rounds operands; that belongs in the profile's settings"
+            raise FileError(message)
         if (one.op, one.shape, one.key) in seen:
             message = f"it has {one.op} of shape {_times(one.shape)} with {one.key} twice; keep one of them"
             raise FileError(message)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fpsim.arithmetic import Settings
 from fpsim.errors import FileError
 from fpsim.profiles import Case, Profile
 from fpsim.profiles.keys import DEFAULTS, Key
 from fpsim.revealing import Revealed
+from fpsim.strategies import Strategy
 
 _Places = tuple[int, ...] | None
 
@@ -31,6 +35,9 @@ def profile_of(
 ) -> Profile:
     """Return the profile of an implementation from results of `fpsim.reveal`, without those that found nothing.
 
+    To which format operands are rounded is a setting of the whole profile: that of most results. Those that differ are
+    left out, and noted.
+
     Parameters
     ----------
     results : sequence of Revealed
@@ -38,24 +45,40 @@ def profile_of(
     name, device, implementation, versions, notes, key
         See `fpsim.profiles.Profile`.
     """
-    cases = [
-        Case(one.op, one.shape, _parts(one), {"replays": one.evidence.equal, "calls": one.evidence.calls}, key)
-        for one in results
-        if one.found
-    ]
-    missing = [
-        f"no strategy was found for {one.op} {'x'.join(map(str, one.shape))}" for one in results if not one.found
-    ]
+    rounding = Counter(_rounding(one) for one in results if one.found)
+    settings = rounding.most_common(1)[0][0] if rounding else ""
+    cases, missing = [], []
+    for one in results:
+        what = f"{one.op} {'x'.join(map(str, one.shape))}"
+        if not one.found:
+            missing.append(f"no strategy was found for {what}")
+        elif _rounding(one) != settings:
+            missing.append(f"left out: {what}, which has {_rounding(one) or 'unrounded operands'}")
+        else:
+            evidence = {"replays": one.evidence.equal, "calls": one.evidence.calls}
+            cases.append(Case(one.op, one.shape, _parts(one), evidence, key))
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     dtype = results[0].dtype if results else "float32"
     return Profile(
-        name, device, implementation, dict(versions), dtype, "", today, (*notes, *missing), tuple(cases), key
+        name, device, implementation, dict(versions), dtype, settings, today, (*notes, *missing), tuple(cases), key
     )
+
+
+def _rounding(one: Revealed) -> str:
+    """Return the settings that round the operands of a result, which all of its parts share."""
+    found = one.strategy if one.strategy is not None else one.parts[0].strategy
+    assert found is not None
+    return str(Settings(operands=found.settings.operands, right=found.settings.right))
+
+
+def _order(found: Strategy) -> str:
+    """Return the text of a strategy without what rounds the operands."""
+    return str(Strategy(found.order, dataclasses.replace(found.settings, operands=None, right=None)))
 
 
 def _parts(one: Revealed) -> tuple[tuple[str, _Places, _Places], ...]:
     if one.strategy is not None:
-        return ((str(one.strategy), None, None),)
+        return ((_order(one.strategy), None, None),)
     found: list[tuple[str, _Places, _Places]] = []
     for part in one.parts:
         mask = np.atleast_2d(part.outputs)
@@ -67,7 +90,7 @@ def _parts(one: Revealed) -> tuple[tuple[str, _Places, _Places], ...]:
                 patterns.setdefault(mask[row].tobytes(), []).append(row)
         for rows in patterns.values():
             columns = np.flatnonzero(mask[rows[0]]).tolist()
-            found.append((str(part.strategy), tuple(rows), tuple(columns)))
+            found.append((_order(part.strategy), tuple(rows), tuple(columns)))
     return tuple(found)
 
 
