@@ -256,8 +256,8 @@ def case(
     --------
     >>> from fpsim import bounds
     >>> one = bounds.case("sum", "pairwise", [1.0, 2.0, 3.0, 4.0])
-    >>> float(bounds.depth_weighted(one) * 2**24)
-    20.0...
+    >>> print(f"{float(bounds.depth_weighted(one)) * 2**24:.4f}")
+    20.0000
     """
     from fpsim._arrays import as_floats, axes_of
     from fpsim.emulation import product_shape

@@ -49,7 +49,7 @@ def random_tree(n: int, /, *, rng: Any = None, permuted: bool = False) -> str:
     --------
     >>> from fpsim.study import random_tree
     >>> random_tree(5, rng=1), random_tree(5, rng=1, permuted=True)
-    ('((0 (1 2)) (3 4))', '((2 (1 4)) (3 0))')
+    ('(((0 (1 2)) 3) 4)', '(((3 (0 1)) 4) 2)')
     """
     if isinstance(n, bool) or int(n) != n or n < 1:
         message = f"a tree has at least 1 leaf, not {n}"
@@ -98,7 +98,7 @@ class UniformTree(Order):
     >>> import fpsim
     >>> from fpsim.study import UniformTree
     >>> fpsim.strategy(UniformTree(1)).program(5).nested()
-    '((0 (1 2)) (3 4))'
+    '((((1 2) 0) 3) 4)'
     """
 
     seed: int
