@@ -154,7 +154,7 @@ def check_operation(op: str, count: int | None = None) -> None:
     if op in _NOT_SUPPORTED:
         message = f"the tolerance of a {op} is not supported; sum, dot and matmul are, and {', '.join(_NOT_SUPPORTED)} are not"
         raise InputError(message)
-    bounds._check(op, count)
+    bounds.check_operation(op, count)
 
 
 def terms_of(op: str, arrays: tuple[_Array, ...], outputs: int) -> int:

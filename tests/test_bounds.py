@@ -352,3 +352,19 @@ def test_random_orders_spread_as_predicted() -> None:
     for x in (rng.random(3000), rng.uniform(-5, 5, 3000)):
         runs = fpsim.sum(np.stack([rng.permutation(x) for _ in range(1000)]), "serial+acc(float64)", axis=1)
         assert bounds.random_order_deviation(x, form="float64") == pytest.approx(np.std(runs), rel=0.3)
+
+
+def test_formulas_without_data() -> None:
+    assert bounds.gamma_bound(10**7, 2.0**-8) == math.inf
+    assert bounds.neumaier_bound(1001, U) == (U, bounds.gamma_bound(1000, U) ** 2)
+    assert bounds.dot2_bound(1000, U)[1] == bounds.gamma_bound(1000, U) ** 2
+    assert bounds.pairwise_compensated_bound(10, V)[1] == pytest.approx(20 * 10 * U**2, rel=1e-4)
+    assert bounds.fabsum_bound(10**6, 128, U, 2.0**-53) == pytest.approx(127 * U, rel=1e-3)
+    assert bounds.accurate_accumulator_bound(1000, U, 2.0**-53) == (U, pytest.approx(999 * 2.0**-53, rel=1e-4))
+    assert bounds.block_fma_bound(256, 4, 2.0**-11, U) == pytest.approx(2 * 2.0**-11 + 67 * U, rel=1e-2)
+    assert bounds.fused_chain_bound(1024, 8, 24) == (1024 + 2 * 128) * 2.0**-24
+    assert bounds.probability_factor(1e-3) == pytest.approx(3.899, abs=1e-3)
+    assert bounds.higham_mary_bound(10_000, U, 1e-3) == pytest.approx(3.899 * 100 * U, rel=1e-3)
+    # Data of mean zero have an error that grows as n, so that it does not grow beside A.
+    one, ten = (bounds.random_data_bound(n, U, 1e-3, 0.0, 1.0) / n for n in (1000, 10_000))
+    assert one < ten < 1.3 * one

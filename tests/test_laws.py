@@ -13,7 +13,7 @@ from fpsim.errors import InputError
 from fpsim.formats import BFLOAT16
 from fpsim.laws import LAWS, Law, law
 
-TEXTS = [
+TEXTS = ["sorted(-1, 1)", 
     "uniform(0, 1)", "uniform(-1, 1)", "uniform(0.1, 0.30000000000000004)", "normal(0, 1)", "normal(-2.5, 1e-05)",
     "lognormal(0, 1)", "exponential(2)", "constant(0.1)", "wide(-30, 30)", "harmonic()", "integers(-5, 5)",
     "constant(-1e+300)", "constant(12345678901234567000.0)",
@@ -138,3 +138,9 @@ def test_drawing_errors() -> None:
         law("normal").draw(-1)
     with pytest.raises(InputError, match="seed"):
         law("normal").draw(3, rng="x")  # type: ignore[arg-type]
+
+
+def test_sorted_draws_ascend() -> None:
+    x = law("sorted(-1, 1)").draw((3, 50), rng=1)
+    assert (np.diff(x, axis=1) >= 0).all()
+    assert (x == np.sort(law("uniform(-1, 1)").draw((3, 50), rng=1), axis=1)).all()

@@ -66,8 +66,6 @@ from fpsim.bounds.worst import (
     running,
 )
 
-_check = check_operation
-
 __all__ = [
     "ALL", "OPERATIONS", "Bound", "BoundRow", "BoundTable", "Case", "NotApplicableError", "Operands", "PartialSums",
     "WorstCase", "accurate_accumulator_bound", "block_fma_bound", "bound", "bound_of", "case", "check_operation",

@@ -272,7 +272,7 @@ def random_data_bound(n: int, u: float, failure: float, mean: float, largest: fl
     relative to A. Higham & Mary, SISC 42 (2020) A3427-A3446.
     """
     factor = probability_factor(failure, n + 1)
-    return (factor * abs(mean) * n**1.5 + factor**2 * largest * n) * u
+    return float((factor * abs(mean) * n**1.5 + factor**2 * largest * n) * u)
 
 
 def hallman_ipsen_bound(height: int, n: int, u: float, second: float, failure: float, /) -> float:

@@ -185,7 +185,10 @@ def compensated(case: Case, /) -> Floats:
     case.require(case.rounding.format.includes(case.operands.data), "terms wider than the accumulator")
     case.require(case.arithmetic.product in (None, case.rounding.format), "products of a format of their own")
     case.require(case.rounding.mode.startswith("nearest"), "errors of additions are exact only to nearest")
-    case.require(not (case.arithmetic.ftz or case.arithmetic.daz) and case.arithmetic.output is None, "flushing, or another output format")
+    case.require(
+        not (case.arithmetic.ftz or case.arithmetic.daz) and case.arithmetic.output is None,
+        "flushing, or another output format",
+    )
     case.require(not np.any(case.operands.conversion), "operands are rounded first")
     case.require_no_overflow()
     for program, _ in case.programs:
