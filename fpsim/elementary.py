@@ -128,8 +128,11 @@ def evaluate(function: str, /, *operands: Any, implementation: str = "torch.cuda
     kernels: Any = importlib.import_module("fpsim.kernels.cuda_functions")
     out = np.empty(arrays[0].shape, np.float32)
     vectors = [x.reshape(-1) for x in arrays]
-    run = kernels.evaluate if model.operands == 1 else kernels.evaluate2
-    run(getattr(kernels, function.upper()), IMPLEMENTATIONS[implementation], *vectors, out.reshape(-1))
+    flush = IMPLEMENTATIONS[implementation]
+    if function == "divide":
+        kernels.quotients(flush, *vectors, out.reshape(-1))
+    else:
+        kernels.evaluate(getattr(kernels, function.upper()), flush, *vectors, out.reshape(-1))
     return out
 
 

@@ -220,7 +220,7 @@ def _tanh_record(directory: Path, found: list[Case]) -> None:
     case = next((c for c in found if c.name == "unit tanh"), None)
     if case is None:
         return
-    data = {}
+    data: dict[str, Any] = {}
     for exponent in [*range(-14, -2), 2, 3, 4]:
         bits = (np.arange(0, 2**23, 4, dtype=np.uint32) + np.uint32((exponent + 127) << 23)).astype(np.uint32)
         x = bits.view(np.float32)
