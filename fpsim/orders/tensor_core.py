@@ -146,12 +146,10 @@ _FASI = "Fasi, Higham, Mikaitis & Pranesh (PeerJ CS 7 (2021) e330), and " + _MMA
 _ADA_FP8 = _MMA_SIM + "; equal bits to mmaemu 0.1.0, whose author checked fp8 on an RTX 4060"
 _H200 = "cuBLAS 13.1 on an H200 with PyTorch 2.11, and {:,} random tiles of {} there, all with equal bits"
 _TILES = {
-    ("float16", "float32"): (976_896, "mma and wgmma"), ("bfloat16", "float32"): (1_712_128, "mma and wgmma"),
-    ("tf32", "float32"): (1_996_800, "mma and wgmma"), ("e4m3fn", "float32"): (411_648, "wgmma"),
-    ("e5m2", "float32"): (395_264, "wgmma"),
-}  # fmt: skip
-_MMA_FP8 = "{:,} random tiles of mma on an H200, all with equal bits"
-_HALF = "614,400 random tiles of mma on an H200, all with equal bits"
+    **dict.fromkeys(("float16", "bfloat16", "tf32"), (2_004_992, "mma and wgmma")),
+    **dict.fromkeys(("e4m3fn", "e5m2"), (1_001_472, "wgmma")),
+}
+_MMA = "1,003,520 random tiles of mma on an H200, all with equal bits"
 _TYPES: dict[str, Format] = {
     "float16": FLOAT16, "bfloat16": BFLOAT16, "tf32": TF32, "e4m3fn": E4M3FN, "e5m2": E5M2,
     "e2m3fn": as_format("float6_e2m3fn"), "e3m2fn": as_format("float6_e3m2fn"), "e2m1fn": as_format("float4_e2m1fn"),
@@ -188,15 +186,15 @@ def _nvidia(arch: str, form: str, result: str) -> Unit:
     operands = Rounding(_TYPES[form], "toward-zero" if form == "tf32" else "nearest-even")
     settings = Settings(align=Alignment.to(bits, rounding), operands=operands, output=rounding)
     hardware = arch == "hopper" and (result == "float32" or form == "float16")
-    recorded = _HALF if result == "float16" else _H200.format(*_TILES[form, result]) if hardware else ""
+    recorded = _MMA if result == "float16" else _H200.format(*_TILES[form]) if hardware else ""
     published = _FASI if arch in ("volta", "turing") else _ADA_FP8 if fp8 and arch == "ada" else _MMA_SIM
     evidence = recorded if hardware else published
     return Unit(Fused(terms), settings, _INSTRUCTIONS[arch], "hardware" if hardware else "model", evidence)
 
 
-def _converted(form: str, tiles: int) -> Unit:
+def _converted(form: str) -> Unit:
     settings = Settings(align=Alignment.to(25), operands=Rounding(_TYPES[form]))
-    return Unit(Chunks(32, _ConvertedFp8()), settings, "mma.m16n8k32", "hardware", _MMA_FP8.format(tiles))
+    return Unit(Chunks(32, _ConvertedFp8()), settings, "mma.m16n8k32", "hardware", _MMA)
 
 
 def _fp4(arch: str) -> Unit:
@@ -249,8 +247,8 @@ UNITS: Final[dict[tuple[str, str, str], Unit]] = {
 
 #: Second instructions for the same types: by architecture, operand type and instruction.
 OTHERS: Final[dict[tuple[str, str, str], Unit]] = {
-    ("hopper", "e4m3fn", "mma"): _converted("e4m3fn", 360_448),
-    ("hopper", "e5m2", "mma"): _converted("e5m2", 380_928),
+    ("hopper", "e4m3fn", "mma"): _converted("e4m3fn"),
+    ("hopper", "e5m2", "mma"): _converted("e5m2"),
     ("cdna2", "bfloat16", "bf16"): _cdna2("bfloat16", 2),
 }
 
