@@ -123,18 +123,19 @@ def implementations() -> int:
             if op not in one.routines:
                 continue
             for law in ("uniform(0, 1)", "normal"):
-                shapes = {"sum": [(20_000,)], "dot": [(20_000,)] * 2, "matmul": [(40, 300), (300, 50)]}[op]
+                shapes: Any = {"sum": [(20_000,)], "dot": [(20_000,)] * 2, "matmul": [(40, 300), (300, 50)]}[op]
                 given = [fpsim.law(law).draw(shape, rng=rng) for shape in shapes]
                 result = one.run(op, *given)
                 try:
                     other = str(one.strategy(op, *given))
                 except UnknownOrderError:  # LLVM is free to order the sum, which it does in lanes of vectors
                     other = "any lanes(1..64, combine=fold)" if one.name == "numba.fastmath" else "any order"
-                expected = {"sum": np.sum, "dot": np.dot, "matmul": np.matmul}[op](*given)
+                call: Any = {"sum": np.sum, "dot": np.dot, "matmul": np.matmul}[op]
+                expected = call(*given)
                 tol = fpsim.tolerance(op, *given, between=(numpy_strategy[op], other))
                 good = passes(expected, result, tol)
                 less = [x[..., :-1] if i == 0 else x[:-1] for i, x in enumerate(given)]
-                dropped = passes({"sum": np.sum, "dot": np.dot, "matmul": np.matmul}[op](*less), result, tol)
+                dropped = passes(call(*less), result, tol)
                 wrong += (not good) + dropped
                 print(
                     f"{one.name:16} {op:7} {law:14} {'passes' if good else 'FAILS'}; dropped term "

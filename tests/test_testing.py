@@ -172,16 +172,14 @@ def test_a_table_in_a_suite(tmp_path: Path) -> None:
     result = run_pytest(tmp_path, "--fpsim-update")
     assert "makes a new table" in result.stderr + result.stdout
     path.write_text(TABLE)
-    assert "totals has no tolerance: run `pytest --fpsim-update`" in run_pytest(tmp_path).stdout
     assert "1 passed" in run_pytest(tmp_path, "--fpsim-update").stdout
     written = path.read_text()
-    assert "1 passed" in run_pytest(tmp_path).stdout
-    assert path.read_text() == written
     value = next(line for line in written.splitlines() if line.startswith("atol"))
     number = float(value.partition("= ")[2])
-    for factor, message in ((9, "1 passed"), (11, "has become too loose: it allows 11"), (0.4, "too tight")):
-        path.write_text(written.replace(value, f"atol = {number * factor!r}"))
-        assert message in run_pytest(tmp_path).stdout
+    path.write_text(written.replace(value, f"atol = {number * 11!r}"))
+    changed = path.read_text()
+    assert "has become too loose: it allows 11" in run_pytest(tmp_path).stdout
+    assert path.read_text() == changed  # nothing is written without being asked
     assert "1 passed" in run_pytest(tmp_path, "--fpsim-update").stdout
     assert path.read_text() == written
 
