@@ -48,12 +48,15 @@ class Match:
         How many outputs were compared.
     reduced : bool
         It rounds operands below their own format, or accumulates below float32.
+    mechanism : str
+        The name of the mechanism that it belongs to.
     """
 
     strategy: str
     also: tuple[str, ...] = ()
     checked: int = 0
     reduced: bool = False
+    mechanism: str = ""
 
 
 @dataclass(frozen=True, slots=True)

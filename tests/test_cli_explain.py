@@ -78,7 +78,7 @@ def test_exit_codes(arguments: list[str], code: int, capsys: pytest.CaptureFixtu
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "cpu.npy", "gpu.npy", *PRODUCT, "--format", "json", "--strategy", "shuffle:3"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["schema"] == "fpsim.explanation/1"
+    assert told["schema"] == "fpsim.explanation/2"
     assert (told["verdict"], told["exit_code"]) == ("expected rounding", 0)
     assert [side["name"] for side in told["sides"]] == ["cpu", "gpu"]
 

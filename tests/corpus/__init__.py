@@ -1,0 +1,1 @@
+"""Public reports as cases."""
