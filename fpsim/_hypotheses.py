@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,10 +112,12 @@ def fused_orders(n: int, /) -> Iterator[str]:
         yield f"fused({k})"
         if n % k and k < n:
             yield f"fused({k}, rest=first)"
+            yield from (f"fused({k}, rest=first, tile={tile})" for tile in (32, 64) if k < tile < n)
     sizes = [size for size in _CHUNKS if size < n]
     combines = ("", ", combine=pairwise", ", combine=fold")
     for k in _FUSED:
         yield from (f"chunks({size}, fused({k}))" for size in sizes if size >= k)
+        yield from (f"chunks({size}, fused({k}, rest=first))" for size in sizes if size > k and size % k)
         for parts in range(2, 33):
             if parts * k <= n:
                 yield from (f"split_k({parts}, fused({k}){combine})" for combine in combines[: 1 + 2 * (parts > 2)])
@@ -128,7 +130,17 @@ def fused_orders(n: int, /) -> Iterator[str]:
                     )
 
 
-def surviving(box: BlackBox, candidates: Iterator[str], seen: Sequence[Observed], *, enough: int) -> list[Strategy]:
+def from_zero(found: Sequence[Strategy], n: int, /) -> list[Strategy]:
+    """Return the strategies of plain orders with the sum of all n terms added to +0 last."""
+    texts = (
+        f"chunks({n}, {one.order}, combine=serial+start(0.0)){one.settings}"
+        for one in found
+        if _generic(one) and one.settings.start is None
+    )
+    return [as_strategy(text) for text in texts]
+
+
+def surviving(box: BlackBox, candidates: Iterable[str], seen: Sequence[Observed], *, enough: int) -> list[Strategy]:
     """Return the strategies that give every observed bit, in their order; not more than `enough`."""
     found: dict[Strategy, None] = {}
     first = _sample(box, seen[0])
@@ -171,7 +183,7 @@ def _sample(box: BlackBox, seen: Observed) -> tuple[BlackBox, Observed] | None:
 
 
 def covering(
-    box: BlackBox, candidates: Iterator[str], seen: Sequence[Observed], *, positions: NDArray[np.bool] | None = None
+    box: BlackBox, candidates: Iterable[str], seen: Sequence[Observed], *, positions: NDArray[np.bool] | None = None
 ) -> list[tuple[Strategy, NDArray[np.bool]]]:
     """Return strategies and the outputs that each gives in every observation, those that give the most first.
 

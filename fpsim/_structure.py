@@ -154,7 +154,10 @@ def _chunks(n: int, size: Callable[[int, int], int], values: dict[int, int]) -> 
         if c in tried or not 2 <= c < n:
             continue
         tried.add(c)
-        if size(0, c - 1) > c or size(c - 1, c) < min(2 * c, n) or (2 * c < n and size(c, 2 * c - 1) > c + 1):
+        # The groups of a split may have one term less.
+        if size(0, c - 1) > c or size(c - 1, c) < min(2 * c - 1, n):
+            continue
+        if 2 * c < n and size(c, max(c + 1, 2 * c - 2)) > c + 1:
             continue
         first = np.arange(c)
         parts = -(-n // c)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -12,10 +11,11 @@ from numpy.typing import NDArray
 
 from fpsim import _hypotheses as hypotheses
 from fpsim._arithmetic_facts import Facts, facts_of, fused_settings, is_fused, settings_of
-from fpsim._black_box import Array, BlackBox
+from fpsim._black_box import BlackBox
 from fpsim._fused_trees import fused_chains, products_note
 from fpsim._hypotheses import RECENT, Observed, bits, same_bits
 from fpsim._probing import Node, Prober, UnreadableTreeError, pairs_of, tree_of, tree_text
+from fpsim._revealed import Counterexample, Evidence, Revealed, RevealedPart
 from fpsim._structure import structures
 from fpsim._value_orders import exact_sum, value_order
 from fpsim.errors import InputError
@@ -23,7 +23,8 @@ from fpsim.formats import FLOAT32, Format, as_format
 from fpsim.orders.base import Order
 from fpsim.strategies import Strategy
 
-SCHEMA: Final = "fpsim.revealed/1"
+__all__ = ["Counterexample", "Evidence", "Revealed", "RevealedPart", "laws_of", "reveal"]
+
 REPLAYS: Final = 200
 _FIRST = 9  # observations that candidates are tried on before the proof
 _ALTERNATIVES = 8
@@ -42,143 +43,6 @@ _NARROW_LAWS = (
     "tiny", "cancelling {wide}", "wide(-6, 6)",
 )  # fmt: skip
 Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Counterexample:
-    """Operands for which the best strategy gives other bits.
-
-    Attributes
-    ----------
-    strategy : str
-        The strategy.
-    operands : tuple of ndarray
-        What the routine was called with.
-    actual, predicted : ndarray
-        What it gave, and what the strategy gives.
-    """
-
-    strategy: str
-    operands: tuple[Array, ...]
-    actual: Array
-    predicted: Array
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What a claim rests on.
-
-    Attributes
-    ----------
-    calls : int
-        How often the routine was called in all.
-    seconds : float
-        Wall-clock time.
-    method : str
-        "hypothesis": a known rule fitted; "probing": the tree was probed pair by pair; "none".
-    replays, equal : int
-        Random operands that the routine was called with for the proof, and those whose every output had the predicted
-        bits.
-    facts : tuple of str
-        What directed probes showed of the arithmetic.
-    notes : tuple of str
-        What else is known: several strategies with the same bits, an order that depends on the values or changes from
-        run to run, an exact sum.
-    tree : str or None
-        The probed tree, as an order ``tree`` reads it.
-    counterexample : Counterexample or None
-        For the best strategy that failed.
-    """
-
-    calls: int
-    seconds: float
-    method: str
-    replays: int
-    equal: int
-    facts: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    tree: str | None = None
-    counterexample: Counterexample | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RevealedPart:
-    """Outputs of a product that one strategy computes.
-
-    Attributes
-    ----------
-    strategy : Strategy
-        The strategy.
-    outputs : bool array of the shape of the result
-        Which ones.
-    """
-
-    strategy: Strategy
-    outputs: NDArray[np.bool] = field(compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Revealed:
-    """The strategy of a black box; see `reveal`.
-
-    Attributes
-    ----------
-    op : str
-        The operation.
-    shape : tuple of int
-        n, or the shape of the product.
-    dtype : str
-        Format of the operands.
-    strategy : Strategy or None
-        The strategy whose bits all replays had; None where there is no such one for all outputs.
-    parts : tuple of RevealedPart
-        The strategies of the outputs, where they differ.
-    alternatives : tuple of str
-        Other strategies that all replays fit as well.
-    evidence : Evidence
-        What this rests on.
-    """
-
-    op: str
-    shape: tuple[int, ...]
-    dtype: str
-    strategy: Strategy | None
-    parts: tuple[RevealedPart, ...]
-    alternatives: tuple[str, ...]
-    evidence: Evidence
-
-    @property
-    def found(self) -> bool:
-        """Whether every output's strategy is known and was proved by replay."""
-        return self.strategy is not None or bool(self.parts)
-
-    def __str__(self) -> str:
-        from fpsim._revealed_text import as_text
-
-        return as_text(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain Python objects."""
-        e = self.evidence
-        return {
-            "schema": SCHEMA,
-            "op": self.op,
-            "shape": list(self.shape),
-            "dtype": self.dtype,
-            "strategy": None if self.strategy is None else str(self.strategy),
-            "parts": [{"strategy": str(p.strategy), "outputs": int(p.outputs.sum())} for p in self.parts],
-            "alternatives": list(self.alternatives),
-            "evidence": {
-                "calls": e.calls,
-                "seconds": round(e.seconds, 3),
-                "method": e.method,
-                "replays": e.replays,
-                "equal": e.equal,
-                "facts": list(e.facts),
-                "notes": list(e.notes),
-                "tree": e.tree,
-            },
-        }
 
 
 def reveal(
@@ -329,10 +193,9 @@ class _Work:
                 return None, (), ()
         self.progress(1, 4, "trying known orders")
         self.fused = fused_settings(self.facts, self.box, hypotheses.held_by(seen))
-        candidates = hypotheses.texts(self.box, settings, self.own, fused=self.fused, pairs=False)
-        found = hypotheses.surviving(self.box, candidates, seen, enough=_ALTERNATIVES)
+        found = self._surviving(seen, settings)
         if found:
-            strategy, others = self._proved(found)
+            strategy, others = self._proved([*found, *self._from_zero(found)])
             if strategy is not None:
                 self.method = "hypothesis"
                 return strategy, (), others
@@ -345,9 +208,29 @@ class _Work:
             return None, (), ()
         self.progress(3, 4, "replaying")
         if len(parts) == 1:
-            strategy, others = self._proved([parts[0].strategy])
+            strategy, others = self._proved([parts[0].strategy, *self._from_zero([parts[0].strategy])])
             return strategy, (), others
-        return (None, parts, ()) if self._parts_proved(parts) else (None, (), ())
+        return None, self._parts_proved(parts), ()
+
+    def _surviving(self, seen: list[Observed], settings: list[str]) -> list[Strategy]:
+        """Return the known strategies that give every observed bit."""
+
+        def fitting(observed: list[Observed]) -> list[Strategy]:
+            candidates = hypotheses.texts(self.box, settings, self.own, fused=self.fused, pairs=False)
+            return hypotheses.surviving(self.box, candidates, observed, enough=_ALTERNATIVES)
+
+        found = fitting(seen)
+        if found or self.facts.negative_zero is not False:
+            return found
+        plain = [one for place, one in enumerate(seen) if self.laws[place % len(self.laws)] != "tiny"]
+        return hypotheses.surviving(self.box, map(str, self._from_zero(fitting(plain))), seen, enough=_ALTERNATIVES)
+
+    def _from_zero(self, found: Sequence[Strategy]) -> list[Strategy]:
+        """Return the strategies with their sums added to +0 last, where a sum of terms -0 is +0.
+
+        That differs where terms underflow to -0, as few replays show.
+        """
+        return hypotheses.from_zero(found, self.box.n) if self.facts.negative_zero is False else []
 
     def _repeats(self, seen: list[Observed]) -> bool:
         """Tell whether the routine gives the same bits again; note how often not."""
@@ -378,7 +261,8 @@ class _Work:
                 self._fails(alive[0], one)
                 return None, ()
             alive = good
-        return alive[0], tuple(map(str, alive[1:]))
+        zeros = set(self._from_zero(found)) if alive[0] in found else set()
+        return alive[0], tuple(str(other) for other in alive[1:] if other not in zeros)
 
     def _fails(self, chosen: Strategy, one: Observed) -> None:
         try:
@@ -394,6 +278,9 @@ class _Work:
         missing = np.ones(box.output_shape, np.bool)
         if box.outputs > 1:
             parts = hypotheses.covering(box, hypotheses.texts(box, settings, self.own, fused=self.fused), seen)
+            zeros = self._from_zero([chosen for chosen, _ in parts])
+            if zeros and parts[0][1].sum() < box.outputs:
+                parts = hypotheses.covering(box, (str(one) for one in (*(p for p, _ in parts), *zeros)), seen)
             for _, mask in parts:
                 missing &= ~mask
             self.method = "hypothesis"
@@ -496,15 +383,19 @@ class _Work:
             fused |= {one} if seen[place] else set()
         return fused
 
-    def _parts_proved(self, parts: tuple[RevealedPart, ...]) -> bool:
+    def _parts_proved(self, parts: tuple[RevealedPart, ...]) -> tuple[RevealedPart, ...]:
+        """Replay the strategies of several parts on fresh operands; return those that give every bit, or nothing."""
+        alive = [[part.strategy, *self._from_zero([part.strategy])] for part in parts]
         self.replayed = self.equal = 0
         for index in range(self.replays):
             one = self.observe(1, index)[0]
             self.replayed += 1
-            for part in parts:
-                same = same_bits(self.box, part.strategy, one)
-                if same is None or not same[part.outputs].all():
-                    self._fails(part.strategy, one)
-                    return False
+            for place, part in enumerate(parts):
+                fits = [(chosen, same_bits(self.box, chosen, one)) for chosen in alive[place]]
+                good = [chosen for chosen, same in fits if same is not None and same[part.outputs].all()]
+                if not good:
+                    self._fails(alive[place][0], one)
+                    return ()
+                alive[place] = good
             self.equal += 1
-        return True
+        return tuple(RevealedPart(own[0], part.outputs) for own, part in zip(alive, parts, strict=True))

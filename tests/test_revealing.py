@@ -172,6 +172,16 @@ def test_outputs_with_different_orders() -> None:
     assert "the order depends on the output" in str(revealed)
 
 
+def test_a_sum_added_to_zero_last() -> None:
+    """Products of XLA that underflow to -0 in every lane are +0."""
+    lanes = "lanes(12, combine=pairwise)"
+    text = f"chunks(64, {lanes}, combine=serial+start(0.0))+fma+ftz+daz"
+    revealed = fpsim.reveal(lambda a, x: fpsim.matmul(a, x, text), op="matvec", shape=(60, 64), replays=120)
+    assert str(revealed.strategy) == text
+    plain = fpsim.reveal(lambda a, x: fpsim.matmul(a, x, f"{lanes}+fma+ftz+daz"), op="matvec", shape=(60, 64))
+    assert str(plain.strategy) == f"{lanes}+fma+ftz+daz"
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_other_formats(dtype: str) -> None:
     function = sum_with("lanes(3)+acc(float64)") if dtype == "float64" else sum_with("lanes(3)+acc(float16)")

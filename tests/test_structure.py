@@ -65,6 +65,10 @@ def test_two_different_leaves_are_needed(pair: tuple[int, int]) -> None:
         ("chunks(1000, lanes(8, combine=fold))", 10**6),
         ("chunks(64, lanes(5), combine=lanes(4, combine=pairwise))", 10**5),
         ("lanes(100, pairwise)", 10**5),
+        ("split(3, pairwise)", 1024),
+        ("split(4, pairwise)", 1001),
+        ("split(6, fold)", 4099),
+        ("interleaved(64, block=2, combine=chunks(32, fold))", 4096),
     ],
 )
 def test_two_levels_are_found_from_few_probes(text: str, n: int) -> None:
