@@ -38,7 +38,7 @@ _TWO_LOG2E = np.float32(2.8853900817779268)
 
 _TANH = coefficients("0x1.01e104p-6", "-0x1.ac795cp-5", "0x1.10b282p-3", "-0x1.5553dap-2")
 _ERF = coefficients(
-    "0x1.63d2d6p-14", "-0x1.ae9a40p-11", "0x1.55abd4p-8", "-0x1.b837cep-6", "0x1.ce315ep-4", "-0x1.812758p-2",
+    "0x1.63d2d4p-14", "-0x1.ae9a40p-11", "0x1.55abd4p-8", "-0x1.b837cep-6", "0x1.ce315ep-4", "-0x1.812758p-2",
     "0x1.06eba6p-3",
 )  # fmt: skip
 _ERF_TAIL = coefficients(
