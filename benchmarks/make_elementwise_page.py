@@ -328,7 +328,8 @@ In short:
 * **`a*b + c` differs** where one device fuses it into one instruction with one rounding and another rounds twice. Few
   bits in general, but where the sum cancels, all of them.
 * **`exp`, `log`, `sin`, `pow` and the like differ in their last bits**, from library to library rather than from device
-  to device. Nobody promises correct rounding, and each library has its own program. The table says how far off each is.
+  to device. Nobody promises correct rounding, and each library has its own program. The table says how far off each is;
+  for PyTorch and CuPy on a GPU, `fpsim.elementary` gives [the very bits](elementary.md).
 * **Subnormal numbers** (below 1.18e-38) are zero for some libraries.
 
 Errors are in ulps: 1 ulp is the distance between two neighbouring float32 numbers, 6e-8 to 1.2e-7 of the number. A
