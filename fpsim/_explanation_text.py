@@ -14,6 +14,7 @@ MEANING = {
     "identical": "no difference",
     "expected rounding": "not a bug: different, equally legitimate roundings",
     "reduced precision": "not a fault in the computation, but less precision than the data have",
+    "different computation": "not rounding: the sides do not compute the same thing",
     "bug suspected": "rounding cannot do this",
     "unknown": "neither shown to be rounding nor shown to be a bug",
 }
@@ -23,13 +24,16 @@ def text(found: Explanation) -> str:
     """Return the explanation as text: the verdict and why, then the evidence."""
     lines = [f"{found.verdict.upper()}: {MEANING[found.verdict]}.", found.reason]
     lines += [f"  because of {mechanism}" for mechanism in found.mechanisms if _is_pair(mechanism)]
+    if found.ranked:
+        lines.append(f"Mechanisms that fit, likeliest first: {', '.join(found.ranked)}.")
+    lines += [f"To remove it: {switch}." for switch in found.switches]
     if found.closest:
         lines.append(_closest(found))
     lines.append("")
-    if found.op is not None:
+    if found.terms is not None:
         lines.append(f"{_subject(found)}")
     lines += [_difference(difference) for difference in found.differences]
-    if found.op is not None:
+    if found.op is not None and found.sides:
         lines += ["", *_table(found), ""]
         for side in found.sides:
             lines += _matches(side)

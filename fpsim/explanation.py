@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fpsim._arrays import as_floats
 from fpsim._differences import Difference, Results, differences as _compare, narrower, scale
 from fpsim._matching import Match, Part, search
-from fpsim._observed_operation import Operation, operation
+from fpsim._observed_operation import OPERATIONS, Operation, operation
 from fpsim.errors import InputError
 from fpsim.explaining.linear import _closest, _mechanisms, _next_steps, _side, _strategy, _verdict
 from fpsim.explaining.results import VERDICTS, Explanation, Side
@@ -28,15 +28,19 @@ def explain(
     axis: Any = None,
     strategies: Iterable[str] = (),
     seed: int = 0,
+    dtype: Any = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Explanation:
     """Explain why observed results of one operation differ.
 
     Parameters
     ----------
-    *observed : array_like, or one dict of name -> array_like
-        Two or more results of one shape; with `op` and `inputs` one is enough.
-    op : {"sum", "dot", "matmul"}, optional
-        The operation.
+    *observed : array_like, or one dict of name -> array_like, or one case
+        Two or more results of one shape; with `op` and `inputs` one is enough. Texts are decimals as printed: any number
+        that prints so may have been the result. A case is a dict with ``observed``, ``operation``, ``inputs`` (values,
+        an expression or a law), ``dtype``, ``shapes`` and ``settings``.
+    op : str, optional
+        The operation: "sum", "dot", "matmul", or another one, such as "var", "cumsum" or "log".
     inputs : array_like or sequence of array_like, optional
         Its inputs: one array for a sum, two for a product.
     names : sequence of str, optional
@@ -47,6 +51,10 @@ def explain(
         Strategies to try before the built-in ones.
     seed : int, optional
         Chooses the outputs that are looked at first.
+    dtype : dtype or str, optional
+        Format of numbers that are given as text; that of the first input by default.
+    settings : mapping, optional
+        Of operations other than sums and products: ``ddof``, ``eps``, ``window``, ``momentum``, ``steps``.
 
     Returns
     -------
@@ -86,6 +94,10 @@ def explain(
     if (op is None) != (inputs is None):
         message = "op and inputs go together: give both, or neither"
         raise InputError(message)
+    if op is not None and (op not in OPERATIONS or settings or _has_text(observed)):
+        return _general(
+            observed, op, inputs, names, {**(settings or {}), **({} if axis is None else {"axis": axis})}, dtype
+        )
     results = _observed(observed, names)
     if op is None:
         return _triage(results)
@@ -104,6 +116,47 @@ def explain(
         verdict, reason, _mechanisms(sides, differences), sides, differences, _closest(sides),
         _next_steps(verdict, sides), op, task.n, task.shape, spread,
     )  # fmt: skip
+
+
+# -- operations other than sums and products, and printed numbers ---------------------------------------------------
+
+
+def _has_text(observed: Sequence[Any]) -> bool:
+    values = list(observed[0].values()) if len(observed) == 1 and isinstance(observed[0], Mapping) else observed
+    return any(np.asarray(value).dtype.kind == "U" for value in values if not hasattr(value, "dtype"))
+
+
+def _general(
+    observed: Sequence[Any], op: str, inputs: Any, names: Sequence[str] | None, settings: Mapping[str, Any], dtype: Any
+) -> Explanation:
+    from fpsim.explaining.judging import judged
+    from fpsim.explaining.observation import Case, Observation, Observed, operation_name
+    from fpsim.explaining.operations import OPERATIONS as KNOWN
+    from fpsim.explaining.printed import read
+    from fpsim.formats import as_format
+
+    name = op if op in KNOWN else operation_name(op)
+    if name not in KNOWN:
+        message = f"explain knows the operations {', '.join(KNOWN)}, not {op!r}"
+        raise InputError(message)
+    given = list(inputs) if isinstance(inputs, tuple) else [inputs]
+    pairs = [as_floats(x, name="an input") for x in given]
+    data = pairs[0][1]
+    if len(observed) == 1 and isinstance(observed[0], Mapping):
+        names, observed = [str(key) for key in observed[0]], list(observed[0].values())
+    labels = list(names) if names is not None else [chr(ord("a") + i) for i in range(len(observed))]
+    sides = []
+    for label, value in zip(labels, observed, strict=True):
+        if _has_text([value]):
+            form = as_format(dtype) if dtype is not None else data
+            printed = read(np.asarray(value).tolist(), form, name=label)
+            sides.append(Observed(label, printed.values, printed.low, printed.high, form, {}, printed.note))
+        else:
+            array, form = as_floats(value, name=label)
+            exact = array.astype(np.float64)
+            sides.append(Observed(label, exact, exact, exact, form))
+    case = Case(name, tuple(x for x, _ in pairs), data, sides[0].format, dict(settings))
+    return judged(Observation(case, name, tuple(sides)))
 
 
 # -- observed results ------------------------------------------------------------------------------------------------

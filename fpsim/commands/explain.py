@@ -18,7 +18,8 @@ HELP = "explain why two results of one operation differ"
 _TEXT = (".csv", ".txt")
 _TYPES = ("float16", "float32", "float64")
 _EPILOG = """\
-exit codes: 0 explained, 1 a bug is suspected, 2 wrong usage or unusable input, 3 unknown
+exit codes: 0 rounding explains it, 1 it does not (a bug, or different computations), 2 wrong usage or unusable input,
+3 unknown
 example: fpsim explain cpu.npy gpu.npy --op matmul --inputs A.npy B.npy"""
 
 
@@ -27,9 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = _EPILOG
     parser.add_argument(
-        "observed", nargs="+", metavar="FILE", help="observed results: .npy, .npz (file.npz:key), .csv or .txt"
+        "observed",
+        nargs="+",
+        metavar="FILE",
+        help="observed results: .npy, .npz (file.npz:key), .csv or .txt; or one case as .json",
     )
-    parser.add_argument("--op", choices=("sum", "dot", "matmul"), help="the operation that gave them")
+    parser.add_argument("--op", help="the operation that gave them: sum, dot, matmul, var, cumsum, log, ...")
     parser.add_argument("--inputs", nargs="+", metavar="FILE", help="its inputs: one for sum, two for dot and matmul")
     parser.add_argument("--axis", type=_axes, help="axis of a sum, or several as 0,1 (default: all)")
     parser.add_argument("--names", nargs="+", metavar="NAME", help="how the results are called (default: file names)")
@@ -47,6 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     from fpsim._files import load_array
 
+    if len(arguments.observed) == 1 and arguments.observed[0].endswith(".json"):
+        return _case(arguments)
     if (arguments.op is None) != (arguments.inputs is None):
         message = "--op and --inputs go together: give both, or neither"
         raise InputError(message)
@@ -64,6 +70,25 @@ def run(arguments: argparse.Namespace) -> int:
         dict(zip(names, observed, strict=True)),
         op=arguments.op, inputs=inputs or None, axis=arguments.axis, strategies=arguments.strategy,
     )  # fmt: skip
+    print(json.dumps(found.to_dict(), indent=2, allow_nan=False) if arguments.format == "json" else found)
+    return found.exit_code
+
+
+def _case(arguments: argparse.Namespace) -> int:
+    """Explain a case that a JSON file describes; decimals keep the digits that they have in the file."""
+    from fpsim.errors import FileError
+    from fpsim.explanation import explain
+
+    path = Path(arguments.observed[0])
+    try:
+        case = json.loads(path.read_text("utf-8"), parse_float=str)
+    except (OSError, ValueError) as error:
+        message = f"{path}: not a readable JSON file ({error})"
+        raise FileError(message) from error
+    if not isinstance(case, dict):
+        message = f"{path}: a case is an object with operation, inputs and observed"
+        raise FileError(message)
+    found = explain(case)
     print(json.dumps(found.to_dict(), indent=2, allow_nan=False) if arguments.format == "json" else found)
     return found.exit_code
 
