@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fpsim.errors import FileError
 
-SUFFIXES = (".npy", ".npz", ".csv", ".txt")
+SUFFIXES = (".npy", ".npz", ".csv", ".txt", ".safetensors", ".pt", ".pth")
+_NAMED = (".npz", ".safetensors", ".pt", ".pth")
 _NPY_MAGIC = b"\x93NUMPY"
 # What NumPy raises on files that are cut short, forged or of another kind: headers are read as Python literals, and a
 # forged shape asks for more memory than there is. An archive can be encrypted or packed in an unknown way besides.
@@ -26,7 +27,7 @@ def load_array(path: str | Path, /, *, name: str | None = None) -> NDArray[Any]:
     Parameters
     ----------
     path : str or Path
-        ``.npy``; ``.npz`` with one array, or ``file.npz:key``; ``.csv`` or ``.txt`` with a line for each row, numbers
+        ``.npy``; ``.npz``, ``.safetensors`` or ``.pt`` (which needs torch) with one array, or ``file.npz:key``; ``.csv`` or ``.txt`` with a line for each row, numbers
         separated by semicolons, commas or blanks. Empty lines and what follows ``#`` are skipped; one line or one
         column gives a vector.
     name : str, optional
@@ -56,6 +57,8 @@ def load_array(path: str | Path, /, *, name: str | None = None) -> NDArray[Any]:
             array = _load_npy(file, label)
         elif suffix == ".npz":
             array = _load_npz(file, key, label)
+        elif suffix in _NAMED:
+            array = _load_tensor(file, suffix, key, label)
         else:
             array = _load_text(file, label)
     except OSError as error:
@@ -86,7 +89,7 @@ def write_new(path: str | Path, data: bytes, /) -> None:
 def _file_and_key(text: str) -> tuple[Path, str | None]:
     """Split ``file.npz:key``; a file whose whole name is that wins."""
     head, colon, key = text.rpartition(":")
-    if colon and head.lower().endswith(".npz") and not Path(text).exists():
+    if colon and head.lower().endswith(_NAMED) and not Path(text).exists():
         return Path(head), key
     return Path(text), None
 
@@ -128,6 +131,15 @@ def _load_npz(file: Path, key: str | None, label: str) -> Any:
         except _BROKEN_ZIP as error:
             message = f"{label}: {_broken(error)}"
             raise FileError(message) from error
+
+
+def _load_tensor(file: Path, suffix: str, key: str | None, label: str) -> Any:
+    from fpsim._tensor_files import load_safetensors, load_torch
+
+    if not file.exists():
+        raise FileNotFoundError(label)
+    tensors = load_safetensors(file, label) if suffix == ".safetensors" else load_torch(file, label)
+    return tensors[_chosen(list(tensors), key, label)]
 
 
 def _chosen(keys: list[str], key: str | None, label: str) -> str:

@@ -126,3 +126,30 @@ def test_unusable_input_gives_one_message(arguments: list[str], words: str, caps
     assert words in err
     assert "Traceback" not in err
     assert err.count("fpsim explain:") == 1
+
+
+def test_case_in_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = tmp_path / "case.json"
+    case.write_text(
+        '{"operation": "division", "dtype": "float32", "inputs": {"a": [3163.328613], "b": [3163.328613]},'
+        ' "observed": [{"side": "GPU", "value": 0.999999940395355}, {"side": "CPU", "value": 1.0}]}'
+    )
+    assert main(["explain", str(case), "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["explainable"], told["ranked"][0]) == (True, "approximate division")
+    case.write_text("[1]")
+    assert main(["explain", str(case)]) == 2
+    assert "a case is an object" in capsys.readouterr().err
+
+
+def test_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, values in {"A": A, "B": B, "cpu": CPU}.items():
+        head = json.dumps({"t": {"dtype": "F32", "shape": values.shape, "data_offsets": [0, values.nbytes]}}).encode()
+        Path(f"{name}.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + values.tobytes())
+    arguments = ["explain", "cpu.safetensors", "--op", "matmul", "--inputs", "A.safetensors", "B.safetensors:t"]
+    assert main(arguments) == 0
+    assert "serial" in capsys.readouterr().out
+    Path("A.safetensors").write_bytes(b"no")
+    assert main(arguments) == 2
+    assert "not a safetensors file" in capsys.readouterr().err

@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "observed",
         nargs="+",
         metavar="FILE",
-        help="observed results: .npy, .npz (file.npz:key), .csv or .txt; or one case as .json",
+        help="observed results: .npy, .npz (file.npz:key), .safetensors, .pt, .csv or .txt; or one case as .json",
     )
     parser.add_argument("--op", help="the operation that gave them: sum, dot, matmul, var, cumsum, log, ...")
     parser.add_argument("--inputs", nargs="+", metavar="FILE", help="its inputs: one for sum, two for dot and matmul")
