@@ -17,7 +17,7 @@ from fpsim.errors import FpsimError
 from fpsim.explaining import figures, law
 from fpsim.explaining.mechanisms import KINDS, Mechanism, mechanisms
 from fpsim.explaining.observation import Case, Observation, Observed
-from fpsim.explaining.operations import ELEMENTWISE, Reference, reference, ulp
+from fpsim.explaining.operations import ELEMENTWISE, Reference, direct_bound, reference, ulp
 from fpsim.explaining.results import Explanation, Side
 
 Doubles = NDArray[np.float64]
@@ -75,7 +75,7 @@ def judged(observation: Observation, /) -> Explanation:
             exact = reference(own)
             found[key] = exact, list(_predictions(own, exact, observation.sides))
         exact, predictions = found[key]
-        own_fits = _fits(side, predictions)
+        own_fits = _fits(side, predictions, exact)
         fits[side.name] = own_fits
         sides.append(_side(own, side, exact, own_fits, len(predictions)))
     figured = []
@@ -141,12 +141,19 @@ def _predictions(
             continue
 
 
-def _fits(side: Observed, predictions: list[tuple[Mechanism, Any, Doubles]]) -> list[Fit]:
-    found = [
-        Fit(one, prediction.text, prediction.rank)
-        for one, prediction, given in predictions
-        if bool(np.all(side.same(given)))
-    ]
+def _fits(side: Observed, predictions: list[tuple[Mechanism, Any, Doubles]], exact: Reference | None) -> list[Fit]:
+    """Return the predictions that give a side; of a fault, also those that give all elements which rounding does not."""
+    right = np.zeros(side.values.shape, bool)
+    if exact is not None:
+        with np.errstate(all="ignore"):
+            error = np.abs(side.values - side.view(exact.value)) - side.slack()
+            right = np.isfinite(side.values) & (error <= side.view(exact.bound) * (1 + 1e-9))
+    found = []
+    for one, prediction, given in predictions:
+        same = side.same(given)
+        partly = one.kind == "fault" and not right.all() and bool(np.all(same | right))
+        if partly or bool(np.all(same)):
+            found.append(Fit(one, prediction.text, prediction.rank + 4 * (partly and not same.all())))
     return sorted(found, key=lambda fit: fit.key)
 
 
@@ -216,6 +223,9 @@ def _side(case: Case, side: Observed, exact: Reference | None, fits: list[Fit], 
                 _wrong_kind(case, side, value),
             ),
         )
+    if bool(np.all(within | special)) and case.op == "conv" and np.any(error > side.view(direct_bound(case))):
+        told = "more than a direct sum can err: a transform convolution (FFT or Winograd), whose errors scale with the largest activation"
+        return replace(numbers, status="rounding size", note=_join(side.note, told))
     if bool(np.all(within | special)):
         return replace(numbers, status="rounding size")
     told = f"within the worst-case bound ({numbers.bound_ratio:.2g} of it), but {numbers.rounding_ratio:.3g} times what rounding gives"

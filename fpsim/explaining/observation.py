@@ -16,6 +16,7 @@ from fpsim.explaining.printed import Printed, is_number, read
 from fpsim.formats import Format, as_format, round_to
 
 Array = NDArray[Any]
+_MOST_PRODUCTS = 20_000_000
 _MOST_OUTPUTS = 1_000_000  # of a product; more are represented by some rows
 Doubles = NDArray[np.float64]
 
@@ -307,9 +308,9 @@ _SETTINGS: Final = (
 
 
 def _case(op: str, inputs: Any, shapes: Any, data: Format, result: Format, settings: dict[str, Any]) -> Case | None:
-    needed = 2 if op in ("dot", "matmul", "distance", "divide") else 1
+    needed = 2 if op in ("dot", "matmul", "distance", "divide", "conv") else 1
     arrays, known, extra = _inputs(inputs, shapes, needed)
-    if op in ("dot", "matmul", "distance") and len(arrays) < 2:
+    if op in ("dot", "matmul", "distance", "conv") and len(arrays) < 2:
         arrays = _empty_product(arrays, extra)
         if not arrays:
             return None
@@ -360,7 +361,7 @@ def _some_outputs(arrays: list[Array]) -> list[Array]:
         a, b = b, a.T
     a = a.reshape(-1, a.shape[-1]) if a.ndim > 2 and b.ndim <= 2 else a
     columns = b.shape[-1] if b.ndim > 1 else 1
-    rows = max(1, _MOST_OUTPUTS // max(columns, 1))
+    rows = max(1, min(_MOST_OUTPUTS // max(columns, 1), _MOST_PRODUCTS // max(columns * inner, 1)))
     if a.ndim == 2 and a.shape[0] > rows:
         a = a[:: -(-a.shape[0] // rows)]
     return [a, b, *arrays[2:]]

@@ -335,6 +335,30 @@ def _running(case: Case) -> Reference:
     return _finish(case, value, 4 * steps * u * value, math.sqrt(steps) * 2 * u * value)
 
 
+def _convolution(case: Case) -> Reference:
+    """Return a correlation without padding; its room is that of a transform (FFT, Winograd).
+
+    A transform mixes all activations of a tile, so that its errors scale with the largest of them (Higham, Accuracy and
+    Stability of Numerical Algorithms, section 24.1).
+    """
+    value, absolute = _correlated(case)
+    x, w = (np.abs(wide(case, v)) for v in case.inputs[:2])
+    unit = unit_of(case) * math.log2(max(x.size, 2)) * float(x.max(initial=0.0)) * float(w.sum())
+    return _finish(case, value, np.maximum(16 * unit, direct_bound(case)), 4 * unit + 0 * absolute)
+
+
+def _correlated(case: Case) -> tuple[Any, Any]:
+    x, w = (wide(case, v) for v in case.inputs[:2])
+    views = np.lib.stride_tricks.sliding_window_view(x, w.shape)
+    axes = tuple(range(x.ndim, 2 * x.ndim))
+    return (views * w).sum(axis=axes), (np.abs(views) * np.abs(w)).sum(axis=axes)
+
+
+def direct_bound(case: Case) -> Any:
+    """Return what the direct sum of a correlation may err."""
+    return (case.inputs[1].size + 1) * unit_of(case) * _correlated(case)[1]
+
+
 _ELEMENTWISE = [
     "exp2",
     "expm1",
@@ -372,7 +396,7 @@ OPERATIONS: Final[dict[str, Callable[[Case], Reference | None]]] = {
     "dot": _products, "matmul": _products, "cumsum": _scan, "cumprod": _scan, "softmax": _rowwise,
     "log_softmax": _rowwise, "logsumexp": _rowwise, "layer_norm": _normalisation, "instance_norm": _normalisation,
     "rms_norm": _normalisation, "distance": _distance, "linspace": _linspace, "rolling_var": _rolling,
-    "batch_norm": _running, **dict.fromkeys(_ELEMENTWISE, _elementwise),
+    "batch_norm": _running, "conv": _convolution, **dict.fromkeys(_ELEMENTWISE, _elementwise),
 }  # fmt: skip
 ELEMENTWISE: Final = frozenset(_ELEMENTWISE)
 

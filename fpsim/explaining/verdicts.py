@@ -184,6 +184,8 @@ def _ranked(
             first.append((-KINDS.index(one.mechanism.kind), 0, one.mechanism.name))
             others += [(0, i, name) for i, name in enumerate(one.others)]
     names = [name for _, _, name in sorted(first)]
+    if any("transform convolution" in s.note for s in sides):
+        names.insert(0, "transform convolution")
     if any("stagnation" in s.note for s in sides):
         names.append("stagnation")
     if any(m.against == "runs" for m in observation.measures):
