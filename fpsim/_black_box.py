@@ -17,6 +17,16 @@ from fpsim.laws import law
 from fpsim.strategies import Strategy
 
 Array = NDArray[Any]
+# Where most terms cancel, what a wide accumulator or a compensation still loses is seen in the result; where terms are
+# tiny, the flushing of subnormal numbers is.
+_LAWS = (
+    "normal(0, 1)", "wide(-30, 30)", "cancelling wide(-30, 30)", "uniform(-1, 1)", "wide(-12, 12)",
+    "cancelling wide(-12, 12)", "tiny", "normal(1, 1)", "cancelling normal(0, 1)",
+)  # fmt: skip
+_NARROW_LAWS = (
+    "normal(0, 1)", "{wide}", "cancelling {wide}", "uniform(-1, 1)", "cancelling {wide}", "cancelling normal(0, 1)",
+    "tiny", "cancelling {wide}", "wide(-6, 6)",
+)  # fmt: skip
 OPERATIONS = ("sum", "mean", "dot", "matvec", "vecmat", "matmul")
 
 
@@ -172,3 +182,12 @@ def probe_values(form: Format, multiplies: bool) -> tuple[float, float]:
         return 2.0**-60, 2.0**100
     tiny, large = form.smallest_subnormal, math.ldexp(1.0, form.emax)
     return (tiny * tiny, large * large) if multiplies and form.emax - form.emin < 20 else (tiny, large)
+
+
+def laws_of(form: Format, /) -> tuple[str, ...]:
+    """Return the laws that operands of a format are drawn from, as `BlackBox.draw` reads them."""
+    if form.emax > 100:
+        return _LAWS
+    # As wide as the format: else a float32 accumulator loses nothing, and any order of it has the same bits.
+    wide = f"wide({max(form.emin - form.precision + 5, -20)}, {form.emax - 3})"
+    return tuple(text.format(wide=wide) for text in _NARROW_LAWS)

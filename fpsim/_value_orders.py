@@ -10,8 +10,10 @@ import numpy as np
 from fpsim import exact
 from fpsim._black_box import Array, BlackBox
 from fpsim._hypotheses import Observed, bits
+from fpsim.formats import as_format
 from fpsim.strategies import strategy
 
+_PLACES = 6  # ways to place the terms that only an exact sum adds right
 _FEWEST = 3  # observations without equal magnitudes
 _SORTED: dict[str, Callable[[Array], Any]] = {
     "in ascending order": np.sort,
@@ -22,9 +24,9 @@ _SORTED: dict[str, Callable[[Array], Any]] = {
 
 
 def exact_sum(box: BlackBox, seen: Sequence[Observed]) -> list[str]:
-    """Say so where every result is the correctly rounded exact one."""
+    """Say so where every result is the correctly rounded exact one, also of terms that compensated sums add wrong."""
     rule = exact.matmul if box.multiplies else exact.sum
-    if box.op == "mean":
+    if box.op == "mean" or not _keeps_all(box, as_format(seen[0].result.dtype).precision):
         return []
     for one in seen:
         if not _equal(rule(*one.operands).round(str(one.result.dtype)), one.result):
@@ -34,6 +36,30 @@ def exact_sum(box: BlackBox, seen: Sequence[Observed]) -> list[str]:
         " accumulator loses anything, so there is no order to reveal"
     )
     return [note]
+
+
+def _keeps_all(box: BlackBox, precision: int) -> bool:
+    """Tell whether what lies beside half a unit in the last place counts, and what is left when two large pairs cancel.
+
+    A compensated sum rounds its correction: it loses the smallest of three terms, or of five with two cancelling pairs.
+    """
+    ulp = 2.0 ** (1 - precision)
+    cases = [({0: 1.0, 1: ulp / 2, 2: ulp * ulp / 16}, 1 + ulp)]
+    large = 2.0**110 if precision <= 24 else 2.0**240
+    if box.form.max > large:
+        cases.append(({0: large, 1: large**0.5, 2: 1.0, 3: -(large**0.5), 4: -large}, 1.0))
+    rng = np.random.default_rng(0)
+    for values, expected in cases:
+        if len(values) > box.n or box.form.smallest_subnormal > min(map(abs, values.values())):
+            continue
+        for trial in range(_PLACES):
+            places = np.arange(box.n) if not trial else rng.permutation(box.n)
+            terms = np.zeros(box.n)
+            for place, value in values.items():
+                terms[places[place]] = value
+            if (box.of_terms(terms) != expected).any():
+                return False
+    return True
 
 
 def value_order(box: BlackBox, seen: Sequence[Observed]) -> list[str]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fpsim import _hypotheses as hypotheses
 from fpsim._arithmetic_facts import Facts, facts_of, fused_settings, is_fused, settings_of
-from fpsim._black_box import BlackBox
+from fpsim._black_box import BlackBox, laws_of
 from fpsim._fused_trees import fused_chains, products_note
 from fpsim._hypotheses import RECENT, Observed, bits, same_bits
 from fpsim._probing import Node, Prober, UnreadableTreeError, pairs_of, tree_of, tree_text
@@ -19,7 +19,7 @@ from fpsim._revealed import Counterexample, Evidence, Revealed, RevealedPart
 from fpsim._structure import structures
 from fpsim._value_orders import exact_sum, value_order
 from fpsim.errors import InputError
-from fpsim.formats import FLOAT32, Format, as_format
+from fpsim.formats import FLOAT32, as_format
 from fpsim.orders.base import Order
 from fpsim.strategies import Strategy
 
@@ -27,21 +27,12 @@ __all__ = ["Counterexample", "Evidence", "Revealed", "RevealedPart", "laws_of", 
 
 REPLAYS: Final = 200
 _FIRST = 9  # observations that candidates are tried on before the proof
+_MORE = 30  # observations that an order by the values of the terms is tried on
 _ALTERNATIVES = 8
 _REGULAR = 8  # terms from which a regular order is looked for
 _KINDS = 4  # outputs with different trees for which it is
 _PROBED = 2048  # terms up to which a tree is probed pair by pair without being asked
 
-# Where most terms cancel, what a wide accumulator or a compensation still loses is seen in the result; where terms are
-# tiny, the flushing of subnormal numbers is.
-_LAWS = (
-    "normal(0, 1)", "wide(-30, 30)", "cancelling wide(-30, 30)", "uniform(-1, 1)", "wide(-12, 12)",
-    "cancelling wide(-12, 12)", "tiny", "normal(1, 1)", "cancelling normal(0, 1)",
-)  # fmt: skip
-_NARROW_LAWS = (
-    "normal(0, 1)", "{wide}", "cancelling {wide}", "uniform(-1, 1)", "cancelling {wide}", "cancelling normal(0, 1)",
-    "tiny", "cancelling {wide}", "wide(-6, 6)",
-)  # fmt: skip
 Progress = Callable[[int, int, str], None]
 
 
@@ -140,15 +131,6 @@ def _sizes(op: str, n: int | None, shape: tuple[int, ...] | None) -> tuple[int, 
     return (int(n),) if n is not None else tuple(int(size) for size in shape or ())
 
 
-def laws_of(form: Format, /) -> tuple[str, ...]:
-    """Return the laws that operands of a format are drawn from, as `fpsim._black_box.BlackBox.draw` reads them."""
-    if form.emax > 100:
-        return _LAWS
-    # As wide as the format: else a float32 accumulator loses nothing, and any order of it has the same bits.
-    wide = f"wide({max(form.emin - form.precision + 5, -20)}, {form.emax - 3})"
-    return tuple(text.format(wide=wide) for text in _NARROW_LAWS)
-
-
 class _Work:
     """One search: what was observed, tried and noted."""
 
@@ -182,7 +164,7 @@ class _Work:
     def find(self) -> tuple[Strategy | None, tuple[RevealedPart, ...], tuple[str, ...]]:
         self.progress(0, 4, "observing")
         seen = self.observe(_FIRST)
-        if not self._repeats(seen):
+        if not self._repeats(seen[:3]):
             return None, (), ()
         result = seen[0].result.dtype
         self.facts = facts_of(self.box, as_format(result), self.rng)
@@ -199,9 +181,11 @@ class _Work:
             if strategy is not None:
                 self.method = "hypothesis"
                 return strategy, (), others
-        self.notes += value_order(self.box, seen)
-        if self.notes:
-            return None, (), ()
+        if value_order(self.box, seen):  # few terms in random order may have had the same sum so far
+            seen += self.observe(_MORE)
+            self.notes += value_order(self.box, seen) if self._repeats(seen) else []
+            if self.notes:
+                return None, (), ()
         self.progress(2, 4, "probing the tree")
         parts = self._by_position(seen, settings)
         if not parts:
@@ -235,7 +219,7 @@ class _Work:
     def _repeats(self, seen: list[Observed]) -> bool:
         """Tell whether the routine gives the same bits again; note how often not."""
         different = runs = 0
-        for one in seen[:3]:
+        for one in seen:
             for _ in range(3):
                 again = self.box.run(*one.operands)
                 runs += 1
