@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 import fpsim
+from fpsim.profiles import load
 
 
 @pytest.fixture
@@ -57,3 +60,29 @@ def test_trees_are_probed_with_all_outputs_at_once(programs: tuple[Any, Any], te
     a, b = np.random.default_rng(1).standard_normal((2, 30, 30)).astype(np.float32)
     same = [np.array_equal(fpsim.matmul(a, b, one), fpsim.matmul(a, b, text)) for one in found]
     assert any(same), found
+
+
+def test_what_is_found_comes_back_from_profiles(
+    programs: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker, orders = programs
+    merger = importlib.import_module("merge_cases")
+    shape = (5, 32, 16)
+    rows = [row for family in maker.FAMILIES for row in maker.products(family, shape)[0]]
+    (tmp_path / "cases.json").write_text(json.dumps({"cases": rows}))
+    shipped = files("fpsim.profiles").joinpath("h200", "cublas-13.1.json").read_text(encoding="utf-8")
+    (tmp_path / "cublas-13.1.json").write_text(shipped)
+    monkeypatch.setattr("sys.argv", ["merge_cases.py", str(tmp_path / "cases.json"), str(tmp_path)])
+    assert merger.main() == 0
+    assert (tmp_path / "cublas-13.1.json").read_text() == shipped
+    rng = np.random.default_rng(0)
+    for row in rows:
+        form, right = row["left"], row["right"]
+        path = tmp_path / f"cublas-13.1-{row['kind'].replace('_', '-')}.json"
+        profile = load(str(path))
+        a = fpsim.round_to(rng.standard_normal(shape[:2]).astype(np.float32), orders.FORMATS[form])
+        b = fpsim.round_to(rng.standard_normal(shape[1:]).astype(np.float32), orders.FORMATS[right])
+        expected = maker._library.product(row["kind"], a, b)
+        b = np.asfortranarray(b) if profile.key.right == "F" else b
+        given = fpsim.matmul(a, b, f"profile:{path}{profile.settings}")
+        assert np.array_equal(given, expected), row
