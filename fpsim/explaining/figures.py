@@ -148,6 +148,32 @@ def _size(measure: Measure, reference: Reference, largest: float) -> float:
     return largest_size / (largest or 1.0) if measure.statistic == "max over max" else largest_size
 
 
+_last: list[tuple[Case, list[tuple[Mechanism, str, Doubles]]]] = []  # several figures belong to one case
+
+
+def _all(case: Case, reference: Reference) -> list[tuple[Mechanism, str, Doubles]]:
+    """Return what rounding and reduced precision predict, worked out once for a case."""
+    if _last and _last[0][0] is case:
+        return _last[0][1]
+    found = []
+    for one in mechanisms():
+        if case.op not in one.operations or one.kind not in ("rounding", "reduced"):
+            continue
+        end = time.monotonic() + _SECONDS
+        for number, prediction in enumerate(itertools.islice(one.predict(case), _MOST)):
+            if number and time.monotonic() > end:
+                break
+            try:
+                with np.errstate(all="ignore"):
+                    given = np.asarray(prediction.compute(), np.float64)
+            except FpsimError:
+                continue
+            if given.shape == reference.value.shape:
+                found.append((one, prediction.text, given))
+    _last[:] = [(case, found)]
+    return found
+
+
 def _predicted(case: Case, reference: Reference, measure: Measure) -> Judged | None:
     """Return what the simplest fitting mechanism says, or None."""
     largest = float(np.abs(reference.value).max(initial=0.0))
@@ -156,31 +182,18 @@ def _predicted(case: Case, reference: Reference, measure: Measure) -> Judged | N
         room = max(room, 0.35) if measure.statistic in ("share", "mean", "std") else 0.9
     base: list[tuple[str, Doubles]] = []
     fitting: list[tuple[float, Mechanism, str, float]] = []
-    for one in mechanisms():
-        if case.op not in one.operations or one.kind not in ("rounding", "reduced"):
-            continue
-        end = time.monotonic() + _SECONDS
-        for number, prediction in enumerate(itertools.islice(one.predict(case), _MOST)):
-            if number >= _PAIRS and time.monotonic() > end:
-                break
-            try:
-                with np.errstate(all="ignore"):
-                    given = np.asarray(prediction.compute(), np.float64)
-            except FpsimError:
-                continue
-            if given.shape != reference.value.shape:
-                continue
-            against = [("the exact result", reference.value)] if measure.against == "exact" else base
-            for name, other in against:
-                value = figure(measure.statistic, given - other, largest)
-                if value <= 0 or measure.high <= 0:
-                    off = 0.0 if value == measure.low else math.inf
-                else:
-                    off = max(math.log(max(measure.low, 1e-300) / value), math.log(value / measure.high), 0.0)
-                if off <= room:
-                    fitting.append((off, one, f"{prediction.text} against {name}", value))
-            if len(base) < _PAIRS:
-                base.append((prediction.text, given))
+    for one, told_as, given in _all(case, reference):
+        against = [("the exact result", reference.value)] if measure.against == "exact" else base
+        for name, other in against:
+            value = figure(measure.statistic, given - other, largest)
+            if value <= 0 or measure.high <= 0:
+                off = 0.0 if value == measure.low else math.inf
+            else:
+                off = max(math.log(max(measure.low, 1e-300) / value), math.log(value / measure.high), 0.0)
+            if off <= room:
+                fitting.append((off, one, f"{told_as} against {name}", value))
+        if len(base) < _PAIRS:
+            base.append((told_as, given))
     if not fitting:
         return None
     kinds = {"rounding": 0, "reduced": 1}

@@ -296,6 +296,10 @@ def _narrow_statistics(case: Case) -> Iterator[Prediction]:
         def rounded(v: Any) -> Any:
             nonlocal calls
             calls += 1
+            if (steps < 0 or calls <= steps) and not np.isfinite(
+                np.asarray(round_to(np.asarray(v, np.float64), case.result))
+            ).all():
+                return np.full(np.shape(v), np.nan)  # out of range, which is a mechanism of its own
             return np.asarray(round_to(np.asarray(v, np.float64), case.result)) if calls <= steps or steps < 0 else v
 
         if steps == 0:

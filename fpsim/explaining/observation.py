@@ -363,7 +363,7 @@ def _some_outputs(arrays: list[Array]) -> list[Array]:
     columns = b.shape[-1] if b.ndim > 1 else 1
     rows = max(1, min(_MOST_OUTPUTS // max(columns, 1), _MOST_PRODUCTS // max(columns * inner, 1)))
     if a.ndim == 2 and a.shape[0] > rows:
-        a = a[:: -(-a.shape[0] // rows)]
+        a = a[:: -(-a.shape[0] // rows)].copy()
     return [a, b, *arrays[2:]]
 
 
