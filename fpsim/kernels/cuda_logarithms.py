@@ -18,15 +18,15 @@ _LN2 = np.float32(0.6931471805599453)
 _LN2_23 = np.float32(0.6931471805599453 * 2.0**-23)
 _TWO_THIRDS, _ROOT_HALF_BITS = 0x3F2AAAAB, 0x3F3504F3
 _LOG = coefficients(
-    "-0x1.0aa086p-3", "0x1.2073ecp-3", "-0x1.f19b8ep-4", "0x1.1e52aap-3", "-0x1.55b172p-3", "0x1.99da16p-3",
+    "-0x1.0aa04ep-3", "0x1.2073ecp-3", "-0x1.f19b98p-4", "0x1.1e52aap-3", "-0x1.55b172p-3", "0x1.99da16p-3",
     "-0x1.fffe44p-3", "0x1.5554f0p-2", "-0x1p-1",
 )  # fmt: skip
 _LOG2 = coefficients(
-    "0x1.8d64ecp-4", "-0x1.58fef6p-3", "0x1.5f9e76p-3", "-0x1.6e9c78p-3", "0x1.a417e6p-3", "-0x1.ec7916p-3",
+    "0x1.8d6242p-4", "-0x1.58fde4p-3", "0x1.5f9e6ap-3", "-0x1.6e9c8cp-3", "0x1.a417e8p-3", "-0x1.ec7916p-3",
     "0x1.277f32p-2", "-0x1.715492p-2", "0x1.ec7094p-2", "-0x1.715476p-1",
 )  # fmt: skip
 _LOG1P = coefficients(
-    "-0x1.737efap-5", "0x1.b00026p-4", "-0x1.0ef1c0p-3", "0x1.28c8eap-3", "-0x1.54d1bap-3", "0x1.995f3cp-3",
+    "-0x1.737ef0p-5", "0x1.b00024p-4", "-0x1.0ef1c0p-3", "0x1.28c8eap-3", "-0x1.54d1bap-3", "0x1.995f3cp-3",
     "-0x1.000084p-2", "0x1.5555ccp-2", "-0x1p-1",
 )  # fmt: skip
 
