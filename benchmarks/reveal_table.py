@@ -14,6 +14,7 @@ import json
 import math
 import statistics
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -134,9 +135,13 @@ def _named(own: list[dict[str, Any]], found: list[dict[str, Any]]) -> str:
             counts[short] = counts.get(short, 0) + 1
     names = sorted(counts, key=lambda text: -counts[text])
     more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-    said = dict.fromkeys(note.partition(":")[0].partition(",")[0] for row in own for note in row["notes"][:1])
+    said = dict.fromkeys(_shortened(note) for row in own for note in row["notes"][:1])
     texts = [", ".join(names[:_MOST]) + more] if names else []
     return "; ".join([*texts, *(list(said)[:2] if len(found) < len(own) else [])])
+
+
+def _shortened(note: str) -> str:
+    return textwrap.shorten(note.partition(":")[0], 62, placeholder=" ...")
 
 
 def main() -> int:
