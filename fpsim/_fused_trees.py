@@ -7,6 +7,7 @@ from fpsim._black_box import BlackBox
 from fpsim._probing import Node, bottom_up
 
 _SAMPLED = 8  # nodes of a kind that are probed for FMA
+_TILES = (16, 32, 64, 128, 256)  # of terms, the first of which may hold the rest
 _Tree = Node | int
 _Chain = list[list[int]]  # the terms of each fused add, first to last
 
@@ -35,12 +36,10 @@ def fused_chains(root: _Tree, /) -> str | None:
     if [term for group in groups for term in group] != list(range(_count(groups))):
         return None
     most = max(map(len, groups))
-    orders = {order for chain in spine if (order := _fused(chain, most)) is not None}
-    if len(orders) > 1:
-        orders -= {f"fused({most})"} if all(_fused(chain, most) for chain in spine) else set()
-    if len(orders) != 1 or any(_fused(chain, most) is None for chain in spine):
+    shared = set.intersection(*(_orders(chain, most) for chain in spine))
+    if not shared:
         return None
-    (order,) = orders
+    order = min(shared, key=lambda text: (len(text), text))
     sizes = [_count(chain) for chain in spine]
     if len(sizes) == 1:
         return order
@@ -80,14 +79,21 @@ def _chain(tree: _Tree) -> _Chain | None:
         here = inner[0]
 
 
-def _fused(chain: _Chain, most: int) -> str | None:
-    """Return the order of one chain whose fused adds take `most` terms, but for the last or the first."""
+def _orders(chain: _Chain, most: int) -> set[str]:
+    """Return the orders of one chain whose fused adds take `most` terms, but for one."""
     sizes = [len(group) for group in chain]
-    if all(size == most for size in sizes[:-1]):
-        return f"fused({most})"
-    if all(size == most for size in sizes[1:]):
-        return f"fused({most}, rest=first)"
-    return None
+    n = sum(sizes)
+    found = {f"fused({most})"} if sizes == _taken(n, most) else set()
+    if sizes == _taken(n % most, most) + _taken(n - n % most, most):
+        found.add(f"fused({most}, rest=first)")
+    for tile in _TILES:
+        if tile > most and tile % most == 0 and sizes == _taken(n % tile, most) + _taken(n - n % tile, most):
+            found.add(f"fused({most}, rest=first, tile={tile})")
+    return found
+
+
+def _taken(n: int, most: int) -> list[int]:
+    return [most] * (n // most) + [n % most] * (n % most > 0)
 
 
 def products_note(box: BlackBox, tree: _Tree, place: int) -> list[str]:
