@@ -14,7 +14,16 @@ from fpsim import profiles
 from fpsim.errors import UnknownOrderError
 
 DATA = Path(__file__).parent / "data" / "h200_products.npz"
-H200 = ("h200/cublas-13.1", "h200/cupy-14.2", "h200/jax-0.11", "h200/torch-2.11")
+REDUCED = Path(__file__).parent / "data" / "h200_tensor_cores.npz"
+#: Profiles of products of reduced precision, by what the recorded results are called.
+KINDS = {
+    "tf32": "tf32", "bf16": "bf16", "bf16_f32": "bf16-f32", "f16": "f16", "f16_f32": "f16-f32", "e4m3": "e4m3",
+    "e4m3_fast": "e4m3-fast", "e5m2_e4m3": "e5m2-e4m3", "e5m2_e4m3_fast": "e5m2-e4m3-fast",
+}  # fmt: skip
+H200 = (
+    "h200/cublas-13.1", "h200/cupy-14.2", "h200/jax-0.11", "h200/jax-0.11-tf32", "h200/jax-0.11-tf32-away",
+    "h200/torch-2.11", "h200/cublas-13.1-e4m3-bf16", *(f"h200/cublas-13.1-{kind}" for kind in KINDS.values()),
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +51,39 @@ def test_products_have_the_recorded_bits(case: str, library: str, text: str, rec
     assert np.array_equal(fpsim.matmul(a, b, text).view(np.uint32), actual.view(np.uint32))
 
 
+def reduced() -> list[str]:
+    with np.load(REDUCED, allow_pickle=False) as file:
+        return [name for name in file.files if name.rpartition("/")[2] in KINDS and re.match(r"\d+x\d+x\d+/", name)]
+
+
+@pytest.mark.parametrize("name", reduced())
+def test_products_of_reduced_precision_have_the_recorded_bits(name: str) -> None:
+    """Some rows and columns of recorded products, by the strategy that the profile has for the whole shape."""
+    shape = tuple(map(int, name.partition("/")[0].split("x")))
+    case_name, _, kind = name.rpartition("/")
+    profile = profiles.load(f"h200/cublas-13.1-{KINDS[kind]}")
+    known = {case.shape for case in profile.cases}
+    if shape not in known:  # a product with a vector, which is not multiplied in TF32
+        assert kind == "tf32"
+        assert 1 in shape
+        return
+    with np.load(REDUCED, allow_pickle=False) as file:
+        a, b, actual = (file[f"{case_name}/{leaf}"] for leaf in ("a", "b", kind))
+    ((text, _, _),) = profile.case("matmul", shape, profile.key).parts
+    got = np.asarray(fpsim.matmul(a, b, text + profile.settings), np.float32)
+    assert ((got == actual) | (np.isnan(got) & np.isnan(actual))).all()
+
+
+def test_a_profile_of_reduced_precision_multiplies_by_name() -> None:
+    rng = np.random.default_rng(1)
+    a, b = rng.standard_normal((2, 400, 400)).astype(np.float32)
+    tf32 = fpsim.matmul(a, b, "profile:h200/cublas-13.1-tf32")
+    assert np.array_equal(tf32, fpsim.matmul(a, b, "fused(8)+align(25)+operands(tf32)"))
+    left, right = fpsim.round_to(a, "bfloat16"), fpsim.round_to(b, "bfloat16")
+    bf16 = fpsim.matmul(left, right, "profile:h200/cublas-13.1-bf16+operands(bfloat16)")
+    assert np.array_equal(bf16, fpsim.round_to(bf16, "bfloat16"))
+
+
 def test_the_h200_profiles_are_shipped() -> None:
     assert set(H200) <= set(profiles.names())
 
@@ -60,7 +102,8 @@ def test_every_strategy_of_a_profile_is_defined_for_its_shape(name: str) -> None
         elif np.prod(case.shape) <= 10**5:
             left, right = (case.shape, case.shape[1:]) if case.op == "matvec" else (case.shape[:2], case.shape[1:])
             a, b = (rng.standard_normal(shape).astype(np.float32) for shape in (left, right))
-            given = fpsim.matmul(a, b, f"profile:{name}")
+            b = np.asfortranarray(b) if profile.key.right == "F" else b
+            given = fpsim.matmul(a, b, f"profile:{name}{profile.settings}")
             assert np.isfinite(given).all()
             assert given.shape == (left[:-1] + right[1:])
 

@@ -23,12 +23,19 @@ from fpsim.profiles.recording import save
 
 _FILES = {"torch.cuda": "cublas-13.1", "cupy": "cupy-14.2", "jax.gpu": "jax-0.11"}
 _SUMS = {"torch.cuda": "torch-2.11"}
+_NOTES = {
+    "torch.cuda": "contiguous operands at multiples of 256 bytes, through torch.mm, of fp8 torch._scaled_mm",
+    "jax.gpu": "jnp.matmul of contiguous operands with the default precision, of shapes that it multiplies in TF32",
+}
 
 
 def place(row: dict[str, Any]) -> tuple[str, str, Key]:
     """Return the file, the format of its operands and the key of its cases."""
     name, kind = row["implementation"], row["kind"]
     file = _FILES[name]
+    if kind == "f32" and "operands(tf32" in (row["strategy"] or ""):  # JAX's default precision, by the shape
+        ties = "-away" if "nearest_away" in row["strategy"] else ""
+        return f"{file}-tf32{ties}", "float32", Key()
     if kind == "f32":
         return _SUMS.get(name, file) if row["op"] == "sum" else file, "float32", Key()
     left, right, output = KINDS[kind]
@@ -70,7 +77,7 @@ def main() -> int:
             head = load(str(path if path.exists() else base))
             today = dt.datetime.now(tz=dt.UTC).date().isoformat()
             if not path.exists():
-                notes = ("contiguous operands at multiples of 256 bytes, through torch.mm, of fp8 torch._scaled_mm",)
+                notes = (_NOTES[row["implementation"]],)
                 head = dataclasses.replace(head, dtype=dtype, notes=notes, cases=(), key=key)
             profiles[file] = dataclasses.replace(head, recorded=today)
         profile = profiles[file]
