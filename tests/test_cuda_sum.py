@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from fpsim.devices import cuda as device, numba_cuda
+from fpsim.devices import _cuda_kernels as kernels, cuda as device, numba_cuda
 from fpsim.errors import InputError, MissingExtraError
 
 needs_numba_cuda = pytest.mark.skipif(
@@ -52,7 +52,7 @@ def test_no_instruction_of_the_kernel_can_round_otherwise() -> None:
     from numba import types
 
     signature = (types.Array(types.float32, 1, "C"), types.Array(types.int64, 1, "C"))
-    ptx, _ = numba_cuda.kernels.numba_cuda().compile_ptx(device.source(256), signature, cc=(9, 0))
+    ptx, _ = kernels.numba_cuda().compile_ptx(device.source(256), signature, cc=(9, 0))
     assert not re.search(r"fma|\.ftz|\.approx|atom\.\w+\.add\.f", ptx)
     assert len(re.findall(r"\bcvt\.f64\.f32\b", ptx)) >= 1
     assert set(re.findall(r"\bmul\S*\.f64\b", ptx)) == {"mul.f64"}  # by powers of two
