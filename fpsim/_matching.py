@@ -364,7 +364,7 @@ def _possible(settings: str, operation: Operation, sample: Sample, seen: NDArray
         size = np.abs(terms).sum(axis=1)
         exact = terms.sum(axis=1)
         near = (
-            (2.1 + (operation.op != "sum" and "dot2" not in settings) + operation.n * operation.n * unit) * unit * size
+            (2.1 + (operation.op != "sum" and "dot2" not in settings) + 8 * operation.n * unit) * unit * size
         )
         return bool(np.all(~(np.abs(seen - exact) > near)))
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fpsim.errors import FpsimError
-from fpsim.explaining.mechanisms import Mechanism, mechanisms
+from fpsim.explaining.mechanisms import Mechanism, computed
 from fpsim.explaining.observation import Case, Measure
 from fpsim.explaining.operations import Reference
 
@@ -20,7 +17,6 @@ Doubles = NDArray[np.float64]
 #: How far a figure may be from a prediction, relatively: other runs, orders and random numbers vary so.
 _ROOM = {"max": 0.35, "mean": 0.06, "std": 0.06, "norm": 0.25, "share": 0.35, "max over max": 0.2}
 _MOST = 24  # predictions of one mechanism
-_SECONDS = 1.0  # for one mechanism
 _PAIRS = 3  # predictions that others are compared with
 
 
@@ -155,21 +151,11 @@ def _all(case: Case, reference: Reference) -> list[tuple[Mechanism, str, Doubles
     """Return what rounding and reduced precision predict, worked out once for a case."""
     if _last and _last[0][0] is case:
         return _last[0][1]
-    found = []
-    for one in mechanisms():
-        if case.op not in one.operations or one.kind not in ("rounding", "reduced"):
-            continue
-        end = time.monotonic() + _SECONDS
-        for number, prediction in enumerate(itertools.islice(one.predict(case), _MOST)):
-            if number and time.monotonic() > end:
-                break
-            try:
-                with np.errstate(all="ignore"):
-                    given = np.asarray(prediction.compute(), np.float64)
-            except FpsimError:
-                continue
-            if given.shape == reference.value.shape:
-                found.append((one, prediction.text, given))
+    found = [
+        (one, prediction.text, given)
+        for one, prediction, given in computed(case, kinds=("rounding", "reduced"), most=_MOST)
+        if given.shape == reference.value.shape
+    ]
     _last[:] = [(case, found)]
     return found
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,16 +11,13 @@ from numpy.typing import NDArray
 
 from fpsim._matching import Match
 from fpsim._plausibility import pattern
-from fpsim.errors import FpsimError
 from fpsim.explaining import figures, law
-from fpsim.explaining.mechanisms import KINDS, Mechanism, mechanisms
+from fpsim.explaining.mechanisms import KINDS, Mechanism, computed
 from fpsim.explaining.observation import Case, Observation, Observed
 from fpsim.explaining.operations import ELEMENTWISE, Reference, direct_bound, reference, ulp
 from fpsim.explaining.results import Explanation, Side
 
 Doubles = NDArray[np.float64]
-_SECONDS: Final = 1.5  # that all predictions of one mechanism may take
-_LEAST: Final = 3  # predictions of one mechanism that are made whatever they cost
 _DEVIATION: Final = 2 * math.log(2000)
 _STATUS: Final = {"rounding": "reproduced", "reduced": "reduced", "range": "other computation",
                   "definition": "other computation", "fault": "fault"}  # fmt: skip
@@ -73,7 +68,7 @@ def judged(observation: Observation, /) -> Explanation:
         )
         if key not in found:
             exact = reference(own)
-            found[key] = exact, list(_predictions(own, exact, observation.sides))
+            found[key] = exact, list(computed(own))
         exact, predictions = found[key]
         own_fits = _fits(side, predictions, exact)
         fits[side.name] = own_fits
@@ -115,30 +110,6 @@ def _case_of(case: Case, side: Observed) -> Case:
             own, inputs=(column, *case.inputs[1:]), settings={k: v for k, v in own.settings.items() if k != "axis"}
         )
     return replace(own, op=str(side.settings["op"])) if "op" in side.settings else own
-
-
-def _predictions(
-    case: Case, exact: Reference | None, sides: tuple[Observed, ...]
-) -> Iterator[tuple[Mechanism, Any, Doubles]]:
-    """Yield what each mechanism predicts, as long as the time allows."""
-    del exact, sides
-    for one in mechanisms():
-        if case.op not in one.operations or (not case.inputs and case.op != "batch_norm"):
-            continue
-        if any(x.size == 0 for x in case.inputs):
-            continue
-        end = time.monotonic() + _SECONDS
-        try:
-            for number, prediction in enumerate(one.predict(case)):
-                if number >= _LEAST and time.monotonic() > end:
-                    break
-                try:
-                    with np.errstate(all="ignore"):
-                        yield one, prediction, np.asarray(prediction.compute(), np.float64)
-                except FpsimError:
-                    continue
-        except FpsimError:
-            continue
 
 
 def _fits(side: Observed, predictions: list[tuple[Mechanism, Any, Doubles]], exact: Reference | None) -> list[Fit]:

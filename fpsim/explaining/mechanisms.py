@@ -6,16 +6,26 @@ removes it. Everything else - which inputs there are, what was observed, which m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from fpsim.errors import FpsimError
 from fpsim.explaining.observation import Case
 
 #: What it means for the verdict that a mechanism gives the observed numbers.
 Kind = Literal["rounding", "reduced", "range", "definition", "fault"]
 #: In this order a match decides: what is harmless needs no other explanation.
 KINDS: Final = ("rounding", "reduced", "range", "definition", "fault")
+#: Roundings that all predictions of one mechanism may cost: about a second. A count, so that load changes no result.
+_WORK: Final = 1_000_000_000
+_START: Final = 300_000  # what starting a prediction costs, in roundings
+_LEAST: Final = 3  # predictions of one mechanism that are made whatever they cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +107,35 @@ def mechanisms() -> tuple[Mechanism, ...]:
     )  # fmt: skip
 
     return tuple(sorted(_REGISTRY, key=lambda one: (KINDS.index(one.kind), one.rank)))
+
+
+def work_of(case: Case, /) -> int:
+    """Return about how many roundings one prediction of all outputs takes."""
+    sizes = [int(x.size) for x in case.inputs] or [int(case.get("steps", 1))]
+    if case.op in ("dot", "matmul", "distance") and len(case.inputs) > 1 and case.x.ndim:
+        return sizes[0] * max(sizes[1] // max(case.x.shape[-1], 1), 1)
+    if case.op == "conv" and len(case.inputs) > 1:
+        return math.prod(sizes[:2])
+    slow = 1 if case.result.precision in (24, 53) else 20
+    return slow * max(sizes)
+
+
+def computed(
+    case: Case, /, *, kinds: Collection[str] = KINDS, most: int | None = None
+) -> Iterator[tuple[Mechanism, Prediction, NDArray[np.float64]]]:
+    """Yield what each mechanism predicts for a case, as far as the work allows; what is not defined is left out."""
+    if any(x.size == 0 for x in case.inputs):
+        return
+    allowed = max(_LEAST, _WORK // (_START + work_of(case)))
+    for one in mechanisms():
+        if case.op not in one.operations or one.kind not in kinds or (not case.inputs and case.op != "batch_norm"):
+            continue
+        try:
+            for prediction in itertools.islice(one.predict(case), allowed if most is None else min(allowed, most)):
+                try:
+                    with np.errstate(all="ignore"):
+                        yield one, prediction, np.asarray(prediction.compute(), np.float64)
+                except FpsimError:
+                    continue
+        except FpsimError:
+            continue
