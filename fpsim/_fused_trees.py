@@ -6,7 +6,6 @@ from fpsim._arithmetic_facts import is_fused
 from fpsim._black_box import BlackBox
 from fpsim._probing import Node, bottom_up
 
-_SAMPLED = 8  # nodes of a kind that are probed for FMA
 _TILES = (16, 32, 64, 128, 256)  # of terms, the first of which may hold the rest
 _Tree = Node | int
 _Chain = list[list[int]]  # the terms of each fused add, first to last
@@ -96,29 +95,23 @@ def _taken(n: int, most: int) -> list[int]:
     return [most] * (n // most) + [n % most] * (n % most > 0)
 
 
-def products_note(box: BlackBox, tree: _Tree, place: int) -> list[str]:
-    """Say, for each kind of node of a probed tree, how many of a few products are fused into their sum."""
-    pairs: list[tuple[int, int]] = []
-    onto: list[tuple[int, int]] = []
+def rounded_terms(box: BlackBox, tree: _Tree, place: int) -> set[int] | None:
+    """Return which terms' products are rounded before they join a partial sum or another product.
+
+    That takes up to two calls for each term. None where products are exact.
+    """
+    rounded: set[int] = set()
     for node in bottom_up(tree):
         if len(node.children) != 2:
-            continue
+            return None
         one, other = node.children
-        if isinstance(one, int) and isinstance(other, int):
-            pairs += [(one, other), (other, one)]
-        elif isinstance(one, int) or isinstance(other, int):
-            leaf, rest = (one, other) if isinstance(one, int) else (other, one)
-            assert isinstance(leaf, int)
-            onto.append((leaf, _first_term(rest)))
-    notes: list[str] = []
-    for what, nodes, full in (
-        ("of two products that meet, one is fused into the other", pairs, 0.5),
-        ("a product that joins a partial sum is fused into it", onto, 1.0),
-    ):
-        chosen = nodes[: 2 * _SAMPLED] if full < 1 else nodes[:: max(1, len(nodes) // _SAMPLED)][:_SAMPLED]
-        answers = [is_fused(box, product, other) for product, other in chosen]
-        seen = [bool(answer[place]) for answer in answers if answer is not None]
-        if seen:
-            asked = int(len(seen) * full)
-            notes.append(f"{what} at {sum(seen)} of {asked} nodes of the probed tree that were asked")
-    return notes
+        leaves = [child for child in node.children if isinstance(child, int)]
+        seen = [is_fused(box, leaf, _first_term(other if leaf is one else one)) for leaf in leaves]
+        if any(answer is None for answer in seen):
+            return None
+        fused = [answer is not None and bool(answer[place]) for answer in seen]
+        if len(leaves) == 2:
+            rounded |= set() if any(fused) else set(leaves)
+        elif leaves and not fused[0]:
+            rounded.add(leaves[0])
+    return rounded

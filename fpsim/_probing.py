@@ -171,11 +171,13 @@ def pairs_of(root: Node | int, /) -> list[tuple[int, int]]:
     ]
 
 
-def tree_text(root: Node | int, /, *, second: AbstractSet[int] = frozenset()) -> str | None:
+def tree_text(
+    root: Node | int, /, *, second: AbstractSet[int] = frozenset(), rounded: AbstractSet[int] = frozenset()
+) -> str | None:
     """Return the tree as an order ``tree`` reads it; None where a node takes more than two.
 
     Of the two parts of a node the first is the larger one, or the one with the earlier term; but of two terms one in
-    `second` is the second, so that its product can be the fused one.
+    `second` is the second, so that its product can be the fused one. Products of terms in `rounded` are not fused.
     """
     key: dict[int, tuple[int, int]] = {}  # of a node by its identity: minus its number of terms, its first term
     text: dict[int, list[str]] = {}
@@ -183,14 +185,17 @@ def tree_text(root: Node | int, /, *, second: AbstractSet[int] = frozenset()) ->
     def key_of(x: Node | int) -> tuple[int, int]:
         return (-1, x) if isinstance(x, int) else key[id(x)]
 
+    def leaf(term: int) -> str:
+        return f"({term})" if term in rounded else str(term)
+
     for node in bottom_up(root):
         if len(node.children) != 2:
             return None
         left, right = sorted(node.children, key=key_of)
         if isinstance(left, int) and isinstance(right, int) and left in second and right not in second:
             left, right = right, left
-        head = [str(left)] if isinstance(left, int) else text.pop(id(left))
-        head.append(str(right) if isinstance(right, int) else f"({_joined(text.pop(id(right)))})")
+        head = [leaf(left)] if isinstance(left, int) else text.pop(id(left))
+        head.append(leaf(right) if isinstance(right, int) else f"({_joined(text.pop(id(right)))})")
         text[id(node)] = head
         key[id(node)] = (key_of(left)[0] + key_of(right)[0], min(key_of(left)[1], key_of(right)[1]))
     return str(root) if isinstance(root, int) else _joined(text[id(root)])

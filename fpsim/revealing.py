@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fpsim import _hypotheses as hypotheses
 from fpsim._arithmetic_facts import Facts, facts_of, fused_settings, is_fused, settings_of
 from fpsim._black_box import BlackBox, laws_of
-from fpsim._fused_trees import fused_chains, products_note
+from fpsim._fused_trees import fused_chains, rounded_terms
 from fpsim._hypotheses import RECENT, Observed, bits, same_bits
 from fpsim._probing import Node, Prober, UnreadableTreeError, pairs_of, tree_of, tree_text
 from fpsim._revealed import Counterexample, Evidence, Revealed, RevealedPart
@@ -149,7 +149,7 @@ class _Work:
         self.facts = Facts(FLOAT32)
         self.fused: list[str] = []
         self.probed: Prober | None = None
-        self.mixed: dict[tuple[str, ...], tuple[Node | int, int]] = {}  # probed trees by the strategies tried
+        self.trees: list[tuple[Node | int, int]] = []  # probed, each with an output that has it
         self.notes: list[str] = []
         self.method, self.replayed, self.equal = "none", 0, 0
         self.tree: str | None = None
@@ -277,9 +277,11 @@ class _Work:
             parts += more
             self.method = "probing"
         if missing.any():
-            for tree, place in self.mixed.values():
-                if missing.reshape(-1)[place]:
-                    self.notes += products_note(box, tree, place)
+            more = hypotheses.covering(box, iter(self._partly_fused(missing, settings)), seen, positions=missing)
+            for _, mask in more:
+                missing &= ~mask
+            parts += more
+        if missing.any():
             if box.n >= 2:
                 self.notes.append(
                     f"{int(missing.sum())} of {box.outputs} outputs fit no order that was tried with any arithmetic"
@@ -352,9 +354,8 @@ class _Work:
                 continue
             self.tree = self.tree or text
             kinds = ("", "+fma") if box.multiplies else ("",)
-            own = [f'tree("{text}"){kind}{setting}' for setting in settings for kind in kinds]
-            self.mixed[tuple(own)] = (tree, place)
-            texts += own
+            self.trees.append((tree, place))
+            texts += [f'tree("{text}"){kind}{setting}' for setting in settings for kind in kinds]
         return texts
 
     def _fused_terms(self, tree: Node | int, place: int) -> set[int]:
@@ -366,6 +367,18 @@ class _Work:
                 break
             fused |= {one} if seen[place] else set()
         return fused
+
+    def _partly_fused(self, missing: NDArray[np.bool], settings: list[str]) -> list[str]:
+        """Return texts of the probed trees of these outputs in which some products are fused and others are not."""
+        texts: list[str] = []
+        for tree, place in self.trees:
+            if not missing.reshape(-1)[place]:
+                continue
+            rounded = rounded_terms(self.box, tree, place)
+            if rounded is not None and 0 < len(rounded) < self.box.n:
+                text = tree_text(tree, second=self._fused_terms(tree, place), rounded=rounded)
+                texts += [f'tree("{text}")+fma{setting}' for setting in settings]
+        return texts
 
     def _parts_proved(self, parts: tuple[RevealedPart, ...]) -> tuple[RevealedPart, ...]:
         """Replay the strategies of several parts on fresh operands; return those that give every bit, or nothing."""

@@ -21,7 +21,8 @@ _MOST_LEAVES = 2**24  # each takes some hundred bytes
 class Tree(Order):
     """The tree in `text`: ``(a b c)`` adds b to a, then c to that; ``0..6/2`` stands for ``0 2 4 6``.
 
-    With FMA, a leaf that is added to a sum is fused with it; the first leaf of a group is a rounded product.
+    With FMA, a leaf that is added to a sum is fused with it; the first leaf of a group is a rounded product, and so is
+    one in parentheses of its own, as in ``((0 1) (2))``.
     """
 
     text: str
@@ -92,7 +93,7 @@ def _group(builder: Builder, group: list[Segment], arithmetic: Arithmetic, need:
         message = "tree: empty parentheses"
         raise StrategyError(message)
     if len(group) == 1:
-        return group[0]
+        return builder.fold(group, arithmetic) if arithmetic.fma and group[0].item is None else group[0]
     registers = [need.get(id(term.item), 0) for term in group]
     if arithmetic.compensation is None and registers[1] > registers[0]:
         group = [group[1], group[0], *group[2:]]
