@@ -128,8 +128,9 @@ def orders(kind: str, k: int) -> Iterator[str]:
     fp8 = left in ("e4m3", "e5m2")
     bits = 13 if fp8 else 25
     terms = {"tf32": (8, 4), "bf16": (16, 8), "f16": (16, 8), "e4m3": (32,), "e5m2": (32,)}[left]
-    rests = ["", ", rest=first", *(f", rest=first, tile={tile}" for tile in (32, 64, 16, 128) if k % terms[0])]
-    chains = [f"fused({t}{rest})+align({bits})" for rest in rests for t in terms]
+    chains = [f"fused({t}{rest})+align({bits})" for rest in ("", ", rest=first") for t in terms]
+    tiles = (32, 64, 16, 128) if k % terms[0] else ()
+    chains += [f"fused({t}, rest=first, tile={tile})+align({bits})" for tile in tiles for t in terms if tile % t == 0]
     if fp8:
         chains += [f"chunks(128, {chains[0]})"]
         chains = chains[::-1] if not kind.endswith("_fast") else chains
