@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ def text(found: Explanation) -> str:
     lines += [f"  because of {mechanism}" for mechanism in found.mechanisms if _is_pair(mechanism)]
     if found.ranked:
         lines.append(f"Mechanisms that fit, likeliest first: {', '.join(found.ranked)}.")
+    lines += [f"Attribution of {one}." for one in found.attribution]
     lines += [f"To remove it: {switch}." for switch in found.switches]
     if found.closest:
         lines.append(_closest(found))
@@ -39,27 +39,9 @@ def text(found: Explanation) -> str:
             lines += _matches(side)
     if found.next_steps:
         lines += ["", *(f"Next: {step}." for step in found.next_steps)]
+    if found.deciding_input is not None:
+        lines += [str(found.deciding_input)]
     return "\n".join(lines)
-
-
-def html(found: Explanation) -> str:
-    """Return the explanation as a piece of HTML."""
-    colour = {0: "#1a7f37", 1: "#b42318", 3: "#946200"}[found.exit_code]
-    rows = "".join(
-        "<tr>" + "".join(f'<td style="padding:2px 10px;text-align:left">{escape(cell)}</td>' for cell in row) + "</tr>"
-        for row in _rows(found)
-    )
-    rest = "\n".join(
-        [*map(_difference, found.differences)]
-        + [line for side in found.sides for line in _matches(side)]
-        + [f"Next: {step}." for step in found.next_steps]
-    )
-    table = f'<table style="border-collapse:collapse;margin:8px 0">{rows}</table>' if found.op is not None else ""
-    return (
-        f'<div style="font-family:sans-serif;max-width:60em"><b style="color:{colour}">{escape(found.verdict)}</b>: '
-        f"{escape(MEANING[found.verdict])}.<p>{escape(found.reason)}</p>{table}"
-        f'<pre style="white-space:pre-wrap">{escape(rest)}</pre></div>'
-    )
 
 
 def number(value: float | None) -> str:

@@ -13,6 +13,9 @@ from fpsim._differences import Difference, Results, differences as _compare, nar
 from fpsim._matching import Match, Part, search
 from fpsim._observed_operation import OPERATIONS, Operation, operation
 from fpsim.errors import InputError
+from fpsim.explaining.attribution import attributions
+from fpsim.explaining.deciding import for_operation
+from fpsim.explaining.evidence import of_operation, of_results
 from fpsim.explaining.linear import _closest, _mechanisms, _next_steps, _side, _strategy, _verdict
 from fpsim.explaining.results import VERDICTS, Explanation, Side
 from fpsim.formats import FLOAT32, FLOAT64, Format
@@ -115,6 +118,9 @@ def explain(
     return Explanation(
         verdict, reason, _mechanisms(sides, differences), sides, differences, _closest(sides),
         _next_steps(verdict, sides), op, task.n, task.shape, spread,
+        attribution=attributions(sides, differences, task.whole),
+        deciding_input=for_operation(task, [side.matches for side in sides], next(iter(fitted.values()))[1]),
+        _evidence=of_operation(fitted, task, reference, sampled),
     )  # fmt: skip
 
 
@@ -226,4 +232,6 @@ def _triage(results: Results) -> Explanation:
         f"{scale(results, worst)}" + "".join(f" {side.name}: {side.note}." for side in sides if side.note)
     )
     steps = ("give the operation and its inputs: op= and inputs=, or --op and --inputs",)
-    return Explanation("unknown", reason, (), sides, differences, (), steps, None, None, shape, None)
+    return Explanation(
+        "unknown", reason, (), sides, differences, (), steps, None, None, shape, None, _evidence=of_results(results)
+    )  # fmt: skip

@@ -14,6 +14,8 @@ from fpsim.errors import InputError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from fpsim.explanation import Explanation
+
 HELP = "explain why two results of one operation differ"
 _TEXT = (".csv", ".txt")
 _TYPES = ("float16", "float32", "float64")
@@ -45,6 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what numbers in text files are rounded to (default: the type of the other files, or the narrower of"
         " float32 and float64 that holds them all as printed)",
     )  # fmt: skip
+    parser.add_argument(
+        "--save-deciding", metavar="FILE",
+        help="write the input that tells apart what gives the same bits here to a new .npz file, if there is one",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,8 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
         dict(zip(names, observed, strict=True)),
         op=arguments.op, inputs=inputs or None, axis=arguments.axis, strategies=arguments.strategy,
     )  # fmt: skip
-    print(json.dumps(found.to_dict(), indent=2, allow_nan=False) if arguments.format == "json" else found)
-    return found.exit_code
+    return _shown(found, arguments)
 
 
 def _case(arguments: argparse.Namespace) -> int:
@@ -89,7 +94,17 @@ def _case(arguments: argparse.Namespace) -> int:
         message = f"{path}: a case is an object with operation, inputs and observed"
         raise FileError(message)
     found = explain(case)
+    return _shown(found, arguments)
+
+
+def _shown(found: Explanation, arguments: argparse.Namespace) -> int:
+    """Print an explanation, save what was asked for, and return the exit code."""
     print(json.dumps(found.to_dict(), indent=2, allow_nan=False) if arguments.format == "json" else found)
+    if arguments.save_deciding is not None:
+        if found.deciding_input is None:
+            print("fpsim explain: nothing to decide, so that no input is saved", file=sys.stderr)
+        else:
+            found.deciding_input.save(arguments.save_deciding)
     return found.exit_code
 
 

@@ -12,6 +12,7 @@ from fpsim._differences import Difference
 from fpsim._matching import LEAST_SHARE, Found, bits
 from fpsim._observed_operation import Operation
 from fpsim._plausibility import Judgement, judge, operands_that_fit, pattern, worst_case
+from fpsim.explaining.attribution import nearest_pairs
 from fpsim.explaining.results import Side
 from fpsim.formats import Format
 
@@ -185,31 +186,13 @@ def _mechanisms(sides: tuple[Side, ...], differences: tuple[Difference, ...]) ->
 
 
 def _mechanism(first: Side, second: Side) -> str:
-    pairs = [
-        (len(changed), i + j, changed, a.strategy, b.strategy)
-        for i, a in enumerate(first.matches[:40])
-        for j, b in enumerate(second.matches[:40])
-        if (changed := _changed(a.strategy, b.strategy))
-    ]
+    pairs = nearest_pairs(first.matches, second.matches)
     if not pairs:
         return f"{first.name} and {second.name}: not told apart"
-    _, _, changed, a, b = min(pairs)
+    changed, a, b = pairs[0]
     single = len(first.matches) == len(second.matches) == 1
     other = "" if single else "; other pairs of strategies fit as well"
     return f"{' and '.join(changed)}: {first.name} = {a}, {second.name} = {b}{other}"
-
-
-def _changed(first: str, second: str) -> list[str]:
-    a, b = _strategy(first), _strategy(second)
-    changed = ["order of additions"] if str(a.order) != str(b.order) else []
-    x, y = a.settings, b.settings
-    parts = {
-        "FMA": bool(x.fma) != bool(y.fma),
-        "operand precision": x.operands != y.operands,
-        "accumulator precision": x.accumulator != y.accumulator,
-        "compensation": x.compensation != y.compensation,
-    }
-    return changed + [name for name, differs in parts.items() if differs]
 
 
 def _next_steps(verdict: str, sides: tuple[Side, ...]) -> tuple[str, ...]:

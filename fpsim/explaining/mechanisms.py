@@ -111,27 +111,41 @@ def mechanisms() -> tuple[Mechanism, ...]:
 
 def work_of(case: Case, /) -> int:
     """Return about how many roundings one prediction of all outputs takes."""
-    sizes = [int(x.size) for x in case.inputs] or [int(case.get("steps", 1))]
+    sizes: list[int] = [int(x.size) for x in case.inputs] or [int(case.get("steps", 1))]
+    slow = 1 if {case.data.precision, case.result.precision} <= {24, 53} else 40
     if case.op in ("dot", "matmul", "distance") and len(case.inputs) > 1 and case.x.ndim:
-        return sizes[0] * max(sizes[1] // max(case.x.shape[-1], 1), 1)
+        return slow * sizes[0] * max(sizes[1] // max(int(case.x.shape[-1]), 1), 1)
     if case.op == "conv" and len(case.inputs) > 1:
         return math.prod(sizes[:2])
-    slow = 1 if case.result.precision in (24, 53) else 20
     return slow * max(sizes)
 
 
 def computed(
-    case: Case, /, *, kinds: Collection[str] = KINDS, most: int | None = None
-) -> Iterator[tuple[Mechanism, Prediction, NDArray[np.float64]]]:
-    """Yield what each mechanism predicts for a case, as far as the work allows; what is not defined is left out."""
+    case: Case, /, *, kinds: Collection[str] = KINDS, names: Collection[str] | None = None,
+    texts: Collection[str] | None = None, most: int | None = None,
+) -> Iterator[tuple[Mechanism, Prediction, NDArray[np.float64]]]:  # fmt: skip
+    """Yield what each mechanism predicts for a case, as far as the work allows; what is not defined is left out.
+
+    Parameters
+    ----------
+    case : Case
+    kinds, names, texts : collections of str, optional
+        Only mechanisms of these kinds and names, and predictions of these texts.
+    most : int, optional
+        Predictions of each mechanism.
+    """
     if any(x.size == 0 for x in case.inputs):
         return
     allowed = max(_LEAST, _WORK // (_START + work_of(case)))
     for one in mechanisms():
         if case.op not in one.operations or one.kind not in kinds or (not case.inputs and case.op != "batch_norm"):
             continue
+        if names is not None and one.name not in names:
+            continue
         try:
             for prediction in itertools.islice(one.predict(case), allowed if most is None else min(allowed, most)):
+                if texts is not None and prediction.text not in texts:
+                    continue
                 try:
                     with np.errstate(all="ignore"):
                         yield one, prediction, np.asarray(prediction.compute(), np.float64)

@@ -19,7 +19,8 @@ _SUMS = "sum mean var std norm prod all_reduce"
 _PRODUCTS = "dot matmul"
 
 
-def _emulated(case: Case, text: str) -> Any:
+def emulated(case: Case, text: str) -> Any:
+    """Return all outputs of a reduction or product under a strategy."""
     from fpsim import emulation
 
     name = {"all_reduce": "sum"}.get(case.op, case.op)
@@ -74,7 +75,7 @@ def _predictions(case: Case, settings: str, rank: int, few: int | None = None) -
             if order == "numpy_sum" and case.data.precision in (24, 53) and not settings.strip("+acflot(64)")
             else order + settings
         )
-        yield Prediction(text, rank + own, partial(_emulated, case, text))
+        yield Prediction(text, rank + own, partial(emulated, case, text))
 
 
 @mechanism(

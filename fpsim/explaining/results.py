@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final
 
 from fpsim._differences import Difference
 from fpsim._matching import Match, Part
+from fpsim.explaining.attribution import Attribution
+from fpsim.explaining.deciding import DecidingInput
+from fpsim.explaining.evidence import Evidence
 
 SCHEMA: Final = "fpsim.explanation/2"
 #: Every verdict, and the exit code of the command for it: 0 rounding explains it, 1 it does not, 3 unknown.
@@ -124,6 +127,10 @@ class Explanation:
         The absolute tolerance that sides of this case need, if all roundings are legitimate.
     figures : tuple of str
         What was said about figures, such as a largest error, that were observed instead of results.
+    attribution : tuple of Attribution
+        The difference of each two reproduced sides as a chain of single changes with their shares.
+    deciding_input : DecidingInput or None
+        Where several strategies give the same bits: an input on which they differ.
     """
 
     verdict: str
@@ -142,6 +149,9 @@ class Explanation:
     confidence: str = "moderate"
     tolerance: float | None = None
     figures: tuple[str, ...] = ()
+    attribution: tuple[Attribution, ...] = ()
+    deciding_input: DecidingInput | None = None
+    _evidence: Evidence | None = field(default=None, repr=False, compare=False)
 
     @property
     def explainable(self) -> bool | None:
@@ -162,15 +172,21 @@ class Explanation:
         """Return everything as plain Python objects that JSON takes; numbers that are not finite become texts."""
         return {"schema": SCHEMA, "exit_code": self.exit_code, "explainable": self.explainable, **_plain(self)}
 
-    def _repr_html_(self) -> str:
-        from fpsim._explanation_text import html
+    def to_html(self) -> str:
+        """Return one HTML document that needs no other file and no network: charts, trees, evidence and switches."""
+        from fpsim.reports import page
 
-        return html(self)
+        return page(self)
+
+    def _repr_html_(self) -> str:
+        from fpsim.reports import fragment
+
+        return fragment(self)
 
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.repr}
     if isinstance(value, list | tuple):
         return [_plain(x) for x in value]
     if isinstance(value, float) and not math.isfinite(value):

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from fpsim._differences import Difference, differences as compare
+from fpsim.explaining.attribution import attributions
+from fpsim.explaining.deciding import for_case
 from fpsim.explaining.law import LawMatch
 from fpsim.explaining.mechanisms import KINDS, mechanisms
 from fpsim.explaining.observation import Case, Observation
 from fpsim.explaining.operations import ELEMENTWISE, reference
+from fpsim.explaining.reductions import emulated
 from fpsim.explaining.results import Explanation, Side
 
 _BASELINE = ("order of additions", "one rounding of the exact result", "correct rounding", "direct distance")
@@ -49,7 +53,8 @@ def conclude(
     return Explanation(
         verdict, reason, _mechanisms(sides, figured), sides, differences, closest, _next(verdict, sides, observation),
         case.op, _terms(case), shape, None, ranked=ranked, switches=switches, confidence=_confidence(verdict, sides, figured),
-        tolerance=tolerance, figures=told,
+        tolerance=tolerance, figures=told, attribution=attributions(sides, differences, partial(emulated, case)),
+        deciding_input=for_case(case, [s.matches for s in sides]) if sides and not case.get("of_law") else None,
     )  # fmt: skip
 
 
