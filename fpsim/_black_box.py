@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fpsim import emulation
 from fpsim._arrays import as_floats
-from fpsim.errors import InputError
+from fpsim.errors import FpsimError, InputError
 from fpsim.formats import FLOAT32, Format
 from fpsim.laws import law
 from fpsim.strategies import Strategy
@@ -87,12 +87,19 @@ class BlackBox:
         Raises
         ------
         InputError
-            The result has another shape than that of the operation.
+            The routine fails, or its result has another shape than that of the operation.
         """
         self.calls += 1
-        # A routine may keep or change what it is given.
-        with np.errstate(all="ignore"):  # operands may overflow in it
-            result = self._function(*(x.copy() for x in operands))
+        try:
+            # A routine may keep or change what it is given.
+            with np.errstate(all="ignore"):  # operands may overflow in it
+                result = self._function(*(x.copy() for x in operands))
+        except FpsimError:
+            raise
+        except Exception as error:
+            shapes = " and ".join(str(x.shape) for x in operands)
+            message = f"the routine failed for {operands[0].dtype} of shape {shapes}: {type(error).__name__}: {error}"
+            raise InputError(message) from error
         values, _ = as_floats(result, name="the result")
         if values.shape != self.output_shape and values.size == self.outputs and values.size == 1:
             values = values.reshape(self.output_shape)

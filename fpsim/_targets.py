@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from fpsim._black_box import OPERATIONS
@@ -68,6 +69,8 @@ def target(text: str, /, *, device: str | None = None) -> Target:
     if ":" in text:
         return _of_implementation(text)
     parts = text.split(".")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)  # as with python -m: modules of the current directory
     for count in range(len(parts) - 1, 0, -1):
         try:
             found: Any = importlib.import_module(".".join(parts[:count]))

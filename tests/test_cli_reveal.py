@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -57,3 +58,19 @@ def test_nothing_established(capsys: pytest.CaptureFixture[str]) -> None:
 def test_usage(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reveal", *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_function_of_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = "import numpy as np\ndef total(x):\n    return np.sum(x)\ndef fails(x):\n    raise RuntimeError('boom')\n"
+    (tmp_path / "sums_of_mine.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [place for place in sys.path if place not in ("", str(tmp_path))])
+    own = ["reveal", "sums_of_mine.total", "--op", "sum", "--n", "40", "--replays", "5", "--save", "own.json"]
+    assert main(own) == 0
+    assert "numpy_sum" in capsys.readouterr().out
+    assert main(["profiles", "verify", "./own.json"]) == 0
+    assert "1 of 1 cases hold" in capsys.readouterr().out
+    assert main(["reveal", "sums_of_mine.fails", "--op", "sum", "--n", "40"]) == 2
+    assert "the routine failed for float32 of shape (40,): RuntimeError: boom" in capsys.readouterr().err
