@@ -73,7 +73,10 @@ class Problem:
         terms = x if self.op == "mean" else ((wide - mean) ** 2).astype(np.float32)
         tol = np.asarray(fpsim.tolerance("sum", terms, strategy=usual, axis=self.axis).probabilistic) / self.size
         if self.op == "var":  # an error d of the mean adds d**2
-            tol = tol + (np.asarray(fpsim.tolerance("sum", x, strategy=usual, axis=self.axis).probabilistic) / self.size) ** 2
+            tol = (
+                tol
+                + (np.asarray(fpsim.tolerance("sum", x, strategy=usual, axis=self.axis).probabilistic) / self.size) ** 2
+            )
         return tol + 2.0**-22 * np.abs(self.exact())
 
     def exact(self) -> Array:
@@ -88,14 +91,18 @@ class Problem:
         """Return a strategy that real programs may use."""
         n = self.size
         product = self.op in ("dot", "matmul")
-        orders = [*ORDERS, *(SUMS if self.op == "sum" and self.axis is None else ()), *(DOTS if self.op == "dot" else ())]
+        orders = [
+            *ORDERS,
+            *(SUMS if self.op == "sum" and self.axis is None else ()),
+            *(DOTS if self.op == "dot" else ()),
+        ]
         order = str(rng.choice(orders)).format(
             k=rng.integers(2, 65), p=2 ** rng.integers(2, 6), s=rng.integers(2, 17), c=2 ** rng.integers(2, 9),
             seed=rng.integers(10**6), r=rng.integers(n),
         )  # fmt: skip
         if rng.random() < 0.1 and self.op in ("sum", "dot", "matmul"):
             return str(rng.choice(WIDER)).format(order=order if order not in (*SUMS, *DOTS) else "serial")
-        named = "(" not in order and order not in ORDERS or order in DOTS
+        named = ("(" not in order and order not in ORDERS) or order in DOTS
         return order + ("+fma" if product and not named and rng.random() < 0.5 else "")
 
 
@@ -116,7 +123,11 @@ def problem(rng: np.random.Generator) -> Problem:
     chosen = str(rng.choice(LAWS))
     if op in ("matmul", "bias"):
         sizes = (4, 5, 8, 12, 16, 17, 24, 32, 48, 64)
-        m, k, n = (int(i) for i in rng.choice(sizes, 3)) if rng.random() < 0.97 else (int(i) for i in rng.choice((128, 200, 256), 3))
+        m, k, n = (
+            (int(i) for i in rng.choice(sizes, 3))
+            if rng.random() < 0.97
+            else (int(i) for i in rng.choice((128, 200, 256), 3))
+        )
         if rng.random() < 0.4:
             k = n = m
         a, b = _numbers(rng, chosen, (m, k)), _numbers(rng, chosen, (k, n))
@@ -158,7 +169,9 @@ def faults(given: Problem, rng: np.random.Generator, strategy: str) -> dict[str,
     if given.op in ("mean", "var"):
         n = given.size
         for d in (n - 1, n + 1):
-            found[f"divisor n {'-' if d < n else '+'} 1"] = lambda d=d: np.float32(given.compute(strategy) * np.float32(n / d))
+            found[f"divisor n {'-' if d < n else '+'} 1"] = lambda d=d: np.float32(
+                given.compute(strategy) * np.float32(n / d)
+            )
     return found
 
 
@@ -205,10 +218,14 @@ def _of_products(given: Problem, strategy: str) -> dict[str, Callable[[], Array]
     }  # fmt: skip
     for name, (x, y) in pairs.items():
         if x.shape[1] == y.shape[0] and (x.shape[0], y.shape[1]) == (a.shape[0], b.shape[1]):
-            found[name] = lambda x=x, y=y: given.compute(strategy, np.ascontiguousarray(x), np.ascontiguousarray(y), *rest)
+            found[name] = lambda x=x, y=y: given.compute(
+                strategy, np.ascontiguousarray(x), np.ascontiguousarray(y), *rest
+            )
     if b.shape[0] != b.shape[1]:
         other = np.ascontiguousarray(b).reshape(b.shape[::-1]).T
-        found["operand in the other memory order"] = lambda: given.compute(strategy, a, np.ascontiguousarray(other), *rest)
+        found["operand in the other memory order"] = lambda: given.compute(
+            strategy, a, np.ascontiguousarray(other), *rest
+        )
     if rest:
         found["beta*C dropped"] = lambda: given.compute(strategy, a, b)
         found["beta*C doubled"] = lambda: given.compute(strategy, a, b, 2 * rest[0])
@@ -268,5 +285,12 @@ def _of_elements(given: Problem, rng: np.random.Generator, strategy: str) -> dic
                 out = np.where(chosen, given.compute(strategy, a, *rest), out).astype(np.float32)
         return out
 
-    kinds = ("row repeated", "tile repeated", "tile not written", "tile of an older result", "tile shifted by one", "updates lost")
+    kinds = (
+        "row repeated",
+        "tile repeated",
+        "tile not written",
+        "tile of an older result",
+        "tile shifted by one",
+        "updates lost",
+    )
     return {**found, **{kind: lambda kind=kind: change(kind) for kind in kinds}}

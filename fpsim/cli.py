@@ -80,8 +80,9 @@ def _parser(given: list[str]) -> tuple[argparse.ArgumentParser, dict[str, Module
         if name == used:
             modules[name] = importlib.import_module(f"fpsim.commands.{name}")
             modules[name].add_arguments(command)
+            choices = ("text", "json", *getattr(modules[name], "FORMATS", ()))
             command.add_argument(
-                "--format", choices=("text", "json"), default="text", help="how to write the result (default: text)"
+                "--format", choices=choices, default="text", help="how to write the result (default: text)"
             )
     return parser, modules
 

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from fpsim.explanation import Explanation
 
 HELP = "explain why two results of one operation differ"
+#: Formats of the result beside text and JSON.
+FORMATS = ("html",)
 _TEXT = (".csv", ".txt")
 _TYPES = ("float16", "float32", "float64")
 _EPILOG = """\
 exit codes: 0 rounding explains it, 1 it does not (a bug, or different computations), 2 wrong usage or unusable input,
 3 unknown
-example: fpsim explain cpu.npy gpu.npy --op matmul --inputs A.npy B.npy"""
+examples: fpsim explain cpu.npy gpu.npy --op matmul --inputs A.npy B.npy
+          fpsim explain cpu.npy gpu.npy --op matmul --inputs A.npy B.npy --format html > report.html
+          fpsim explain --live numpy.matmul --against numba.fma --shape 64x64x64"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = _EPILOG
     parser.add_argument(
         "observed",
-        nargs="+",
+        nargs="*",
         metavar="FILE",
         help="observed results: .npy, .npz (file.npz:key), .safetensors, .pt, .csv or .txt; or one case as .json",
     )
@@ -47,6 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what numbers in text files are rounded to (default: the type of the other files, or the narrower of"
         " float32 and float64 that holds them all as printed)",
     )  # fmt: skip
+    live = parser.add_argument_group("real routines in place of files")
+    live.add_argument(
+        "--live", metavar="ROUTINE", help="run it here and explain what it gives: numpy.matmul, torch.cpu.sum, ..."
+    )
+    live.add_argument(
+        "--against", nargs="+", default=[], metavar="NAME", help="other implementations, see fpsim check --list"
+    )
+    live.add_argument("--shape", type=_shape, help="size of its operands, such as 64x64x64")
+    live.add_argument("--data", default="normal", metavar="LAW", help="law of its operands (default: normal)")
+    live.add_argument("--seed", type=int, default=0, help="of its operands (default: 0)")
     parser.add_argument(
         "--save-deciding", metavar="FILE",
         help="write the input that tells apart what gives the same bits here to a new .npz file, if there is one",
@@ -57,6 +71,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     from fpsim._files import load_array
 
+    if arguments.live is not None:
+        return _live(arguments)
+    if not arguments.observed:
+        message = "give files with results, or a routine to run with --live"
+        raise InputError(message)
+    if arguments.against:
+        message = "--against belongs to --live"
+        raise InputError(message)
     if len(arguments.observed) == 1 and arguments.observed[0].endswith(".json"):
         return _case(arguments)
     if (arguments.op is None) != (arguments.inputs is None):
@@ -75,6 +97,22 @@ def run(arguments: argparse.Namespace) -> int:
     found = explain(
         dict(zip(names, observed, strict=True)),
         op=arguments.op, inputs=inputs or None, axis=arguments.axis, strategies=arguments.strategy,
+    )  # fmt: skip
+    return _shown(found, arguments)
+
+
+def _live(arguments: argparse.Namespace) -> int:
+    """Run routines and explain their results."""
+    from fpsim._files import load_array
+    from fpsim.explaining.live import explain_live
+
+    if arguments.observed or arguments.op is not None:
+        message = "--live runs the routine itself: leave result files and --op out"
+        raise InputError(message)
+    inputs = None if arguments.inputs is None else [load_array(path) for path in arguments.inputs]
+    found = explain_live(
+        arguments.live, against=arguments.against, inputs=inputs, shape=arguments.shape, data=arguments.data,
+        dtype=arguments.dtype or "float32", seed=arguments.seed,
     )  # fmt: skip
     return _shown(found, arguments)
 
@@ -99,7 +137,10 @@ def _case(arguments: argparse.Namespace) -> int:
 
 def _shown(found: Explanation, arguments: argparse.Namespace) -> int:
     """Print an explanation, save what was asked for, and return the exit code."""
-    print(json.dumps(found.to_dict(), indent=2, allow_nan=False) if arguments.format == "json" else found)
+    if arguments.format == "html":
+        print(found.to_html(), end="")
+    else:
+        print(json.dumps(found.to_dict(), indent=2, allow_nan=False) if arguments.format == "json" else found)
     if arguments.save_deciding is not None:
         if found.deciding_input is None:
             print("fpsim explain: nothing to decide, so that no input is saved", file=sys.stderr)
@@ -113,6 +154,11 @@ def _axes(text: str) -> Any:
     return numbers if len(numbers) > 1 else numbers[0]
 
 
+def _shape(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.lower().split("x"))
+
+
+_shape.__name__ = "shape"
 _axes.__name__ = "axis"  # argparse names it in its message
 
 

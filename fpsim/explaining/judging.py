@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fpsim._matching import Match
 from fpsim._plausibility import pattern
 from fpsim.explaining import figures, law
+from fpsim.explaining.evidence import of_references
 from fpsim.explaining.mechanisms import KINDS, Mechanism, computed
 from fpsim.explaining.observation import Case, Observation, Observed
 from fpsim.explaining.operations import ELEMENTWISE, Reference, direct_bound, reference, ulp
@@ -51,6 +52,7 @@ def judged(observation: Observation, /) -> Explanation:
     case = _with_divisor(case, observation.sides)
     found: dict[Any, tuple[Reference | None, list[tuple[Mechanism, Any, Doubles]]]] = {}
     sides, fits = [], {}
+    exacts: dict[str, Reference | None] = {}
     laws = {}
     if case.get("of_law") or (not case.known and observation.sides):
         for side in observation.sides:
@@ -71,7 +73,7 @@ def judged(observation: Observation, /) -> Explanation:
             found[key] = exact, list(computed(own))
         exact, predictions = found[key]
         own_fits = _fits(side, predictions, exact)
-        fits[side.name] = own_fits
+        fits[side.name], exacts[side.name] = own_fits, exact
         sides.append(_side(own, side, exact, own_fits, len(predictions)))
     figured = []
     if observation.measures and not case.get("of_law"):
@@ -80,7 +82,8 @@ def judged(observation: Observation, /) -> Explanation:
             figured = [figures.judge(case, exact, measure) for measure in observation.measures]
     from fpsim.explaining.verdicts import conclude
 
-    return conclude(observation, case, tuple(sides), fits, figured, laws)
+    told = conclude(observation, case, tuple(sides), fits, figured, laws)
+    return replace(told, _evidence=of_references({s.name: (s.values, s.format) for s in observation.sides}, exacts))
 
 
 def _with_divisor(case: Case, sides: tuple[Observed, ...]) -> Case:
