@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 if TYPE_CHECKING:
-    from fpsim import bounds as bounds, exact as exact, formats as formats, study as study, testing as testing
+    from fpsim import (
+        bounds as bounds,
+        elementary as elementary,
+        exact as exact,
+        fixed_point as fixed_point,
+        formats as formats,
+        microscaling as microscaling,
+        profiles as profiles,
+        split_products as split_products,
+        study as study,
+        testing as testing,
+    )
     from fpsim.checking import Check as Check, check as check
     from fpsim.emulation import (
         cumsum as cumsum,
@@ -35,6 +46,7 @@ if TYPE_CHECKING:
     from fpsim.measuring_precision import Precision as Precision, precision as precision
     from fpsim.prediction import Prediction as Prediction, predict as predict
     from fpsim.revealing import Revealed as Revealed, reveal as reveal
+    from fpsim.revealing_kernels import RevealedKernel as RevealedKernel, reveal_kernel as reveal_kernel
     from fpsim.rules import RevealedRule as RevealedRule, reveal_rule as reveal_rule
     from fpsim.spreads import Spread as Spread, spread as spread
     from fpsim.strategies import Strategy as Strategy, strategy as strategy
@@ -70,6 +82,8 @@ _HOME = {
     "law": "laws",
     "Revealed": "revealing",
     "reveal": "revealing",
+    "RevealedKernel": "revealing_kernels",
+    "reveal_kernel": "revealing_kernels",
     "RevealedRule": "rules",
     "reveal_rule": "rules",
     "Tolerance": "tolerances",
@@ -81,7 +95,10 @@ _HOME = {
     "Prediction": "prediction",
     "predict": "prediction",
 }
-_MODULES = frozenset({"bounds", "exact", "formats", "study", "testing"})
+_MODULES = frozenset(
+    {"bounds", "elementary", "exact", "fixed_point", "formats", "microscaling", "profiles", "split_products", "study"}
+    | {"testing"}
+)
 
 __all__ = ["__version__", *sorted(_HOME), *sorted(_MODULES)]
 

@@ -84,7 +84,7 @@ def target(text: str, /, *, device: str | None = None) -> Target:
         if callable(found):
             function = _converting(found, parts[0], device)
             versions = _versions(parts[0], getattr(sys.modules[parts[0]], "__version__", ""))
-            return Target(text, function, _GUESSES.get(parts[-1]), _device(device), text, versions)
+            return Target(text, function, operation_of(text), _device(device), text, versions)
         message = f"{'.'.join(parts[:count])} has no function {'.'.join(parts[count:])}"
         raise InputError(message)
     message = (
@@ -92,6 +92,12 @@ def target(text: str, /, *, device: str | None = None) -> Target:
         " operation as in torch.cuda:sum"
     )
     raise InputError(message)
+
+
+def operation_of(text: str, /) -> str | None:
+    """Return the operation that the name of a function tells: its own, or the last word of it, as in ``block_sum``."""
+    name = text.replace(":", ".").rpartition(".")[2]
+    return _GUESSES.get(name) or _GUESSES.get(name.rpartition("_")[2])
 
 
 def _of_implementation(text: str) -> Target:

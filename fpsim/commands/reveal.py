@@ -20,7 +20,8 @@ examples:
   fpsim reveal numpy.matmul --shape 64x100x48
   fpsim reveal torch.matmul --device cuda --shape 400x400x400
   fpsim reveal torch.cuda:sum --n 1000            (an implementation of `fpsim check --list`)
-  fpsim reveal my_module.my_sum --op sum --n 100 --n 1000 --save profile.json"""
+  fpsim reveal my_module.my_sum --op sum --n 100 --n 1000 --save profile.json
+  fpsim reveal my_kernels.block_sum --op sum --cuda-simulator --n 100       (a numba.cuda kernel, without a GPU)"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", metavar="TYPE", default="float32", help="format of the operands (default: float32)")
     parser.add_argument("--device", metavar="NAME", help="for functions of torch: cuda or cpu")
     parser.add_argument("--strategy", metavar="TEXT", action="append", help="to be tried first; may be repeated")
-    parser.add_argument("--replays", metavar="N", default="200", help="random operands for the proof (default: 200)")
+    parser.add_argument(
+        "--cuda-simulator", action="store_true", help="run numba.cuda kernels in Numba's simulator, and read their PTX"
+    )
+    parser.add_argument(
+        "--replays", metavar="N", help="random operands for the proof (default: 200, or 20 in the simulator)"
+    )
     parser.add_argument("--probe", action="store_true", help="probe trees of any size, pair by pair: about 5 N calls")
     parser.add_argument("--seed", metavar="N", default="0", help="seed of probes and replays (default: 0)")
     parser.add_argument("--save", metavar="FILE", help="write a profile (JSON); an existing file is not replaced")
@@ -50,6 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
     from fpsim.profiles.recording import profile_of, save
     from fpsim.revealing import reveal
 
+    if arguments.cuda_simulator:
+        return _kernel(arguments)
     found = target(arguments.target, device=arguments.device)
     op = arguments.op or found.op
     if op is None:
@@ -70,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
                     shape=size,
                     dtype=arguments.dtype,
                     strategies=arguments.strategy or (),
-                    replays=_whole("--replays", arguments.replays, 1),
+                    replays=_whole("--replays", arguments.replays or "200", 1),
                     probe=arguments.probe or None,
                     rng=_whole("--seed", arguments.seed, 0),
                     progress=progress,
@@ -91,6 +99,38 @@ def run(arguments: argparse.Namespace) -> int:
             ),
             arguments.save,
         )
+    print(json.dumps(out, indent=2) if arguments.format == "json" else "\n\n".join(map(str, results)))
+    return 0 if all(one.found for one in results) else 3
+
+
+def _kernel(arguments: argparse.Namespace) -> int:
+    """Reveal a ``numba.cuda`` kernel without a GPU."""
+    from fpsim._targets import operation_of
+    from fpsim.revealing_kernels import reveal_kernel
+
+    for option in ("device", "save"):
+        if getattr(arguments, option) is not None:
+            message = f"--{option} does not go together with --cuda-simulator, which shows the order of no device"
+            raise InputError(message)
+    op = arguments.op or operation_of(arguments.target)
+    if op is None:
+        message = f"say with --op what {arguments.target} computes: sum, mean, dot, matvec, vecmat or matmul"
+        raise InputError(message)
+    results = [
+        reveal_kernel(
+            arguments.target,
+            op=op,
+            shape=size,
+            dtype=arguments.dtype,
+            strategies=arguments.strategy or (),
+            replays=_whole("--replays", arguments.replays or "20", 1),
+            probe=arguments.probe or None,
+            rng=_whole("--seed", arguments.seed, 0),
+            progress=True,
+        )
+        for size in _sizes(arguments)
+    ]
+    out = {"target": arguments.target, "results": [one.to_dict() for one in results]}
     print(json.dumps(out, indent=2) if arguments.format == "json" else "\n\n".join(map(str, results)))
     return 0 if all(one.found for one in results) else 3
 
