@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fpsim._execution import run_products, run_sums, storage
 from fpsim.arithmetic import Arithmetic, Settings
+from fpsim.arrival_models import ArrivalLaw
 from fpsim.errors import StrategyError
 from fpsim.formats import Format, round_to
 from fpsim.orders import Order, Shuffle
@@ -39,6 +40,8 @@ class Arrivals:
         The tree over the terms in their order of arrival.
     first : ndarray or None
         A number to which they are added, of a single output.
+    law : ArrivalLaw or None
+        Gives the order of arrival instead of `shuffle`.
     """
 
     partials: _Array
@@ -47,6 +50,7 @@ class Arrivals:
     arithmetic: Arithmetic
     program: Program
     first: _Array | None = None
+    law: ArrivalLaw | None = None
 
     def after(self, first: _Array, /) -> Arrivals:
         """Return the same arrivals, added one by one to the number `first`, shape (1,)."""
@@ -63,13 +67,13 @@ class Arrivals:
         terms, outputs = self.partials.shape
         if outputs != 1:
             for _ in range(count):
-                yield self._summed(self.partials[self.shuffle.places(terms, rng)])[None]
+                yield self._summed(self.partials[self._order(rng)])[None]
             return
         before = 0 if self.first is None else 1
         room = np.empty((min(_BATCH, count), before + terms), self.partials.dtype)
         if self.first is not None:
             room[:, 0] = self.first
-        simple = self.shuffle.block == 1 and not self.shuffle.window
+        simple = self.law is None and self.shuffle.block == 1 and not self.shuffle.window
         for first in range(0, count, _BATCH):
             rows = room[: min(_BATCH, count - first)]
             for row in rows[:, before:]:
@@ -77,8 +81,11 @@ class Arrivals:
                     row[:] = self.partials[:, 0]
                     rng.shuffle(row)
                 else:
-                    np.take(self.partials[:, 0], self.shuffle.places(terms, rng), out=row)
+                    np.take(self.partials[:, 0], self._order(rng), out=row)
             yield self._summed(rows.T)[:, None]
+
+    def _order(self, rng: np.random.Generator) -> _Array:
+        return (self.law or self.shuffle).places(len(self.partials), rng)
 
     def _summed(self, view: _Array) -> _Array:
         return run_sums(view, self.program, self.arithmetic)

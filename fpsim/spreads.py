@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from fpsim import emulation, exact as exactly
 from fpsim._arrays import as_floats, axes_of
-from fpsim._arrivals import Arrivals, arrivals, random_places, seeded
+from fpsim._arrivals import Arrivals, arrivals as arrivals_of, random_places, seeded
 from fpsim._prediction_text import plain_number
 from fpsim._reordering import chance_of_agreement, expected_distinct, moments, worst_case
+from fpsim.arrival_models import ArrivalLaw, arrival_law
 from fpsim.errors import InputError
 from fpsim.formats import _generator
 from fpsim.orders import Order
@@ -211,6 +212,7 @@ def spread(
     strategy: str | Strategy | Order,
     runs: int = 1000,
     axis: Any = None,
+    arrivals: Any = None,
     rng: np.random.Generator | np.random.SeedSequence | int | None = 0,
     progress: Callable[[int, int], None] | None = None,
 ) -> Spread:
@@ -232,6 +234,9 @@ def spread(
         How many runs to emulate.
     axis : int or tuple of int, optional
         Of a sum.
+    arrivals : array_like or model, optional
+        How terms arrive instead of at random: the recorded places of arrival, integers of shape (runs, terms), or a
+        model, see `fpsim.arrival_models`. There is no closed form then.
     rng : Generator, SeedSequence or int, optional
         Source of the orders; the same seed gives the same runs.
     progress : callable, optional
@@ -244,7 +249,8 @@ def spread(
     Raises
     ------
     InputError
-        The data do not fit the operation, or the strategy has no random order.
+        The data do not fit the operation, the strategy has no random order, or `arrivals` are of another number of
+        terms.
     StrategyError, UnknownOrderError
         As in `fpsim.sum`.
 
@@ -272,6 +278,8 @@ def spread(
         raise InputError(message)
     generator = _generator(rng)
     case = _index_add(inputs, chosen) if op == "index_add" else _case(op, inputs, chosen, axis)
+    if arrivals is not None:
+        case = _with_law(case, arrival_law(arrivals))
     done = 0
     results = []
     for batch in case.runs(int(runs), generator):
@@ -294,6 +302,15 @@ class _Case:
 
     def runs(self, count: int, rng: np.random.Generator) -> Iterator[_Array]:
         return self.draw(count, rng)
+
+
+def _with_law(case: _Case, law: ArrivalLaw) -> _Case:
+    part = case.parts[0] if len(case.parts) == 1 else None
+    if part is None or part.first is not None:
+        message = "arrivals= is for a strategy whose last additions alone are in random order, and not for index_add"
+        raise InputError(message)
+    part = dataclasses.replace(part, law=law)
+    return _Case(case.shape, case.exact, part.runs, [part])
 
 
 def _case(op: str, inputs: tuple[Any, ...], chosen: Strategy, axis: Any) -> _Case:
@@ -329,7 +346,7 @@ def _case(op: str, inputs: tuple[Any, ...], chosen: Strategy, axis: Any) -> _Cas
         exact = exactly.matmul(left, right)
         shape = (*left.shape[:-1], *right.shape[1:])
         views = (np.atleast_2d(left), right if right.ndim == 2 else right[:, None])
-    found = arrivals(chosen, views, data)
+    found = arrivals_of(chosen, views, data)
     if found is not None:
         return _Case(shape, _doubles(exact), found.runs, [found])
 
@@ -370,7 +387,7 @@ def _index_add(inputs: tuple[Any, ...], chosen: Strategy) -> _Case:
             continue
         terms = np.concatenate([target[slot : slot + 1], own]).astype(source.dtype)
         exact[slot] = float(exactly.sum(terms).round("float64"))
-        part = arrivals(chosen, (terms[1:, None],), data)
+        part = arrivals_of(chosen, (terms[1:, None],), data)
         if part is None:
             message = f"index_add takes a random order of the terms themselves, such as shuffle, not {chosen}"
             raise InputError(message)
@@ -414,7 +431,7 @@ def _summary(op: str, chosen: Strategy, results: _Array, case: _Case) -> Spread:
             centers[output] = case.exact.reshape(-1)[output]
         bounds[output] = _bound(part, given, centers[output], serial=serial)
         fits = serial and rounding.mode == "nearest-even" and part.additions.compensation is None
-        if fits and part.first is None:
+        if fits and part.first is None and part.law is None:
             own = moments(given, rounding.format)
             closed[0][output], closed[1][output] = centers[output] + own.mean, own.std
         else:
