@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     )
     from fpsim.explanation import Explanation as Explanation, explain as explain
     from fpsim.formats import Format as Format, round_to as round_to
+    from fpsim.gradients import GradientCheck as GradientCheck, gradient_check as gradient_check
+    from fpsim.invariances import Invariance as Invariance, invariance as invariance
     from fpsim.laws import Law as Law, law as law
     from fpsim.measuring_precision import Precision as Precision, precision as precision
     from fpsim.prediction import Prediction as Prediction, predict as predict
@@ -78,6 +80,8 @@ _HOME = {
     "std": "emulation",
     "sum": "emulation",
     "var": "emulation",
+    "Invariance": "invariances",
+    "invariance": "invariances",
     "Law": "laws",
     "law": "laws",
     "Revealed": "revealing",
@@ -90,6 +94,8 @@ _HOME = {
     "tolerance": "tolerances",
     "Precision": "measuring_precision",
     "precision": "measuring_precision",
+    "GradientCheck": "gradients",
+    "gradient_check": "gradients",
     "Spread": "spreads",
     "spread": "spreads",
     "Prediction": "prediction",
