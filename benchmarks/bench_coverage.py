@@ -1,7 +1,7 @@
 """Coverage and tightness of the probabilistic bound at 99.9 %: a table of cells op x strategy x law x n.
 
-    python benchmarks/bench_coverage.py [--inputs 2000] [--numbers 20000000] [--largest 1000000] [--workers 1] [--ops sum dot]
-        [--csv FILE]
+    python benchmarks/bench_coverage.py [--inputs 2000] [--numbers 20000000] [--smallest 100] [--largest 1000000]
+        [--workers 1] [--ops sum dot] [--csv FILE]
 
 Every input has the bound of its own data, for one output. Shown are the share of inputs whose error is not above it and
 the 99.9 % point of error/bound, which should lie between 0.5 and 1, and the cells where it does not. A cell has at most
@@ -45,6 +45,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--inputs", type=int, default=2000)
     arguments.add_argument("--numbers", type=float, default=2e7)
+    arguments.add_argument("--smallest", type=int, default=0)
     arguments.add_argument("--largest", type=int, default=10**6)
     arguments.add_argument("--seconds", type=float, default=float("inf"))
     arguments.add_argument("--workers", type=int, default=1)
@@ -56,7 +57,7 @@ def main() -> int:
     print(f"{'op':4} {'strategy':20} {'law':15} {'n':>8} {'inputs':>6} {'covered':>8} {'99.9 %':>7} {'median':>7}")
     with ProcessPoolExecutor(given.workers) as executor:
         for op in given.ops:
-            for n in (n for n in SIZES if n <= given.largest):
+            for n in (n for n in SIZES if given.smallest <= n <= given.largest):
                 for name in STRATEGIES[op]:
                     if time.monotonic() > end:
                         break

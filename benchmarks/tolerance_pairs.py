@@ -22,7 +22,7 @@ from fpsim.errors import FpsimError, UnknownOrderError
 from fpsim.testing import assert_close
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from test_tensor_cores import strategy_of
+from test_tensor_cores import strategy_of  # type: ignore[import-not-found]
 
 CPU = 'numpy_matmul(core=skylakex, threads=1, version="0.3.31")'
 GPU = {"torch.f32": "profile:h200/cublas-13.1", "cupy.f32": "profile:h200/cupy-14.2"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,16 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fpsim import bounds, exact
+from fpsim import bounds
 from fpsim._any_order import any_order
 from fpsim._arrays import axes_of
 from fpsim._roundoff import Account, Sample, account, picker
+from fpsim._tolerance_drift import is_structured, judged, permuted_drift, structured_errors
 from fpsim._tolerance_targets import AnyOrder, Member, Target
 from fpsim.errors import InputError
-from fpsim.strategies import Strategy
 
 _Array = NDArray[Any]
-_PERMUTATIONS = 4
 _DRIFTS = 0.05  # of a typical term: a smaller error of a sum does not drift
 _NOT_SUPPORTED = ("mean", "norm", "var", "std", "prod", "cumsum")
 
@@ -57,8 +55,6 @@ class Measured:
         Magnitude of the result.
     term : float
         Median magnitude of a term.
-    structured : bool
-        Roundings may repeat.
     flags : tuple of str
         For the reader.
     """
@@ -73,7 +69,6 @@ class Measured:
     shift_slack: _Array
     scale: _Array
     term: float
-    structured: bool
     flags: tuple[str, ...]
 
 
@@ -92,10 +87,13 @@ def measured(
     some : pair of arrays of int, optional
         The outputs to look at, as for `fpsim._roundoff.account`.
     """
-    term, structured = typical_term(arrays), _structured(op, arrays, axis)
+    term, structured = typical_term(arrays), is_structured(op, arrays, axis)
     pick = picker(op, arrays, some)
     found = [
-        [_part(op, member, arrays, axis, term, structured, rng, some, pick) for member in side.members]
+        [
+            _part(op, member, arrays, axis, term, 1 / len(side.members) if structured else 0.0, rng, some, pick)
+            for member in side.members
+        ]
         for side in sides
     ]  # fmt: skip
     values = list(_together(found))
@@ -113,12 +111,10 @@ def measured(
         flags.append(f"terms of {int(special.sum())} outputs are not finite: there the results must be the same")
     if np.isinf(values[0]).any():
         flags.append("partial sums may overflow, and there is no tolerance then")
-    if structured and np.any(values[0] > 0):
-        flags.append("structured data: the terms are sorted or few of them differ, so the worst case is used")
     hard, variance, largest, drift, fixed = values
     shift, shift_variance, slack = shifts
     return Measured(
-        hard, variance, largest, drift, fixed, shift, shift_variance, slack, scale, term, structured,
+        hard, variance, largest, drift, fixed, shift, shift_variance, slack, scale, term,
         tuple(dict.fromkeys(flags)),
     )  # fmt: skip
 
@@ -174,11 +170,12 @@ def typical_term(arrays: tuple[_Array, ...]) -> float:
 
 
 def _part(
-    op: str, chosen: Member, arrays: tuple[_Array, ...], axis: Any, term: float, structured: bool, rng: Any,
+    op: str, chosen: Member, arrays: tuple[_Array, ...], axis: Any, term: float, structured: float, rng: Any,
     some: Sample | None, pick: Callable[[Any], _Array],
 ) -> _Part:  # fmt: skip
     if isinstance(chosen, AnyOrder):
-        return _part_of_any(op, chosen, any_order(op, chosen, *arrays, axis=axis, some=some), arrays, axis, term)
+        most = 0.0 if structured else term
+        return _part_of_any(op, chosen, any_order(op, chosen, *arrays, axis=axis, some=some), arrays, axis, most)
     given = bounds.operands(op, chosen, *arrays, axis=axis)
     plain = dataclasses.replace(given, conversion=np.zeros_like(given.conversion))
     worst = np.asarray(pick(bounds.bound_of(op, chosen, plain, axis=axis)), np.float64)
@@ -189,14 +186,23 @@ def _part(
         return _Part(worst, none, none, none, worst, given.values, (flag,))
     flags: list[str] = []
     hard = np.minimum(own.hard, worst)
-    drift, fused = own.drift, bool(np.any(own.drift))
-    known = own.variance[np.isfinite(own.variance)]
-    if fused:
+    variance, largest, drift = own.variance, own.largest, own.drift
+    if np.any(drift):
         flags.append(f"{chosen} truncates: its errors lean toward zero, by up to {float(np.max(np.abs(drift))):.3g}")
-    elif not structured and bool((np.sqrt(known) > _DRIFTS * term).any()):
-        drift = pick(_drift(op, chosen, given.values, axis, rng))
+    if structured and np.any(hard > 0):
+        found = structured_errors(op, chosen, given.values, axis, rng, structured)
+        if found is None:
+            flags.append("structured data: the terms are smooth or few of them differ, so the worst case is used")
+            return _Part(hard, none, none, none, hard, given.values, tuple(flags))
+        drift, variance = judged(pick(found[0]), pick(found[1]), variance, drift)
+        flags.append(
+            "structured data: the terms are smooth or few of them differ, so errors are measured on scaled copies"
+        )
+        largest = np.where(variance == own.variance, largest, 0.0)
+    elif not np.any(drift) and bool((np.sqrt(variance[np.isfinite(variance)]) > _DRIFTS * term).any()):
+        drift = pick(permuted_drift(op, chosen, given.values, axis, rng))
         flags.append(f"the errors of {chosen} drift: they have grown to the size of its terms")
-    return _Part(hard, own.variance, own.largest, drift, none, given.values, tuple(flags))
+    return _Part(hard, variance, largest, drift, none, given.values, tuple(flags))
 
 
 def _part_of_any(op: str, chosen: AnyOrder, own: Account, arrays: tuple[_Array, ...], axis: Any, term: float) -> _Part:
@@ -206,48 +212,9 @@ def _part_of_any(op: str, chosen: AnyOrder, own: Account, arrays: tuple[_Array, 
         unknown = ~np.isfinite(own.variance) | (np.sqrt(own.variance) > _DRIFTS * term)
     flags = []
     if unknown.any():
-        flags.append(f"{chosen}: roundings may drift in some orders, so their worst case counts")
+        flags.append(f"{chosen}: roundings may drift or repeat in some orders, so their worst case counts")
     fixed = np.where(unknown, own.hard, 0.0)
     return _Part(own.hard, np.where(unknown, 0.0, own.variance), none, none, fixed, values, tuple(flags))
-
-
-def _drift(op: str, chosen: Strategy, values: tuple[_Array, ...], axis: Any, rng: Any) -> _Array:
-    """Return the mean error over permutations of the terms."""
-    from fpsim.formats import _generator
-
-    source = _generator(rng)
-    reference = exact.sum(*values, axis=axis) if op == "sum" else exact.matmul(*values)
-    errors: list[_Array] = []
-    for _ in range(_PERMUTATIONS):
-        if op == "sum":
-            x = values[0]
-            axes = axes_of(x.ndim, axis)
-            kept = [a for a in range(x.ndim) if a not in axes]
-            moved = x.transpose((*kept, *axes)).reshape((*(x.shape[a] for a in kept), -1))
-            errors.append(reference.error(_emulate("sum", chosen, (source.permuted(moved, axis=-1),), -1)))
-        else:
-            order = source.permutation(values[0].shape[-1])
-            left = _permuted(values[0], order, -1)
-            right = _permuted(values[1], order, 0 if values[1].ndim == 1 else -2)
-            errors.append(reference.error(_emulate(op, chosen, (left, right), None)))
-    with np.errstate(all="ignore"):
-        mean = np.asarray(np.mean(errors, axis=0))
-    return np.where(np.isnan(mean), np.inf, mean)  # a sum that overflowed
-
-
-def _permuted(x: _Array, order: Any, axis: int) -> _Array:
-    """Return an array with another order along an axis, and the same layout in memory, on which rules depend."""
-    out = np.empty_like(x)
-    out[...] = np.take(x, order, axis=axis)
-    return out
-
-
-def _emulate(op: str, chosen: Strategy, arrays: tuple[_Array, ...], axis: Any) -> Any:
-    from fpsim import emulation
-
-    if op == "sum":
-        return emulation.sum(arrays[0], chosen, axis=axis)
-    return emulation.matmul(arrays[0], arrays[1], chosen)
 
 
 # --- both sides -------------------------------------------------------------------------------------------------------
@@ -321,26 +288,3 @@ def _shift(
 def _result(op: str, arrays: tuple[_Array, ...], axis: Any) -> Any:
     wide = [x.astype(np.float64) for x in arrays]
     return np.sum(wide[0], axis=axis) if op == "sum" else np.matmul(*wide)
-
-
-def _structured(op: str, arrays: tuple[_Array, ...], axis: Any) -> bool:
-    """Tell whether roundings may repeat: few different terms, or sorted ones."""
-    if op == "sum":
-        x = arrays[0]
-        axes = axes_of(x.ndim, axis)
-        kept = tuple(a for a in range(x.ndim) if a not in axes)
-        n = math.prod(x.shape[a] for a in axes)
-        rows = [x.transpose((*kept, *axes)).reshape(-1, n)[:8]]
-    else:
-        left, right = arrays
-        right = right if right.ndim == 1 else np.swapaxes(right, -1, -2)
-        rows = [x.reshape(-1, x.shape[-1])[:8] for x in (left, right)]
-    found = []
-    for some in rows:
-        n = some.shape[1]
-        with np.errstate(invalid="ignore"):
-            steps = np.diff(some.astype(np.float64), axis=1)
-        ordered = (steps >= 0).all(axis=1) | (steps <= 0).all(axis=1)
-        few = np.array([np.unique(row).size <= max(2, n // 16) for row in some])
-        found.append(n > 3 and bool((ordered | few).any()))
-    return all(found)

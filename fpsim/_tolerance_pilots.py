@@ -74,7 +74,7 @@ def pilot(
     leans = mean > 4.0 * math.sqrt(float(spread.mean()) / shifts.size)
     fixed += float(np.abs(shifts).max()) if leans else 0.0
     soft = fixed + mixture(variance, level) * _INFLATION * math.sqrt(2 * math.log(2 / level)) / gaussian(level)
-    if any(one.structured for one in each) or not variance.max() > LEAST:
+    if not variance.max() > LEAST:
         soft = hard
     # On other data rounded operands may change a result by more than on these.
     shifted = bool(shifts.any())

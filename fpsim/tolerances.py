@@ -275,7 +275,8 @@ def tolerance(
     ``abs(drift)`` and a Chernoff tail bound of at most ``sigma * sqrt(2 ln(2 M / (1 - confidence)))`` for M outputs, with
     the variance of the local errors of the partial sums that occur, where dropped bits are random. Where a long chain has
     an error beyond a twentieth of a typical term, roundings are no longer fair, and what they drift by is measured on
-    permutations of the terms. Structured data (constant, sorted) get the hard bound.
+    permutations of the terms. Of structured data (constant, sorted, smooth) mean and variance are measured on copies of the
+    data that are scaled by random factors near 1.
 
     Examples
     --------
@@ -331,7 +332,7 @@ def _of_data(
     hard = one.hard + known
     soft = np.abs(one.drift) + one.fixed + known + tail(one.variance, one.largest, (1 - confidence) / count)
     # Where float64 does not hold the variance, nothing but the bound is known.
-    soft = hard if one.structured else np.where(one.variance > LEAST, np.minimum(hard, soft), hard)
+    soft = np.where(one.variance > LEAST, np.minimum(hard, soft), hard)
     out = Tolerance(
         op, _names(sides), confidence, count, hard[()], soft[()], np.sqrt(one.variance)[()], one.drift[()],
         one.scale[()], one.term, one.flags, True, str(form), terms_of(op, arrays, one.scale.size), one.shift[()],

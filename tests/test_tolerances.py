@@ -198,6 +198,55 @@ def test_structured_and_drifting_data_are_flagged() -> None:
     assert any("worst-case" in flag for flag in compensated.flags)
 
 
+def smooth(rng: np.random.Generator, shape: tuple[int, int], kind: str) -> Any:
+    """Return rows whose terms change little from one to the next, each row scaled by a random factor."""
+    line = np.arange(1.0, shape[1] + 1)
+    rows = {
+        "sorted": lambda: np.sort(rng.random(shape), axis=1),
+        "1/k": lambda: (0.5 + rng.random((shape[0], 1))) / line,
+        "constant": lambda: (0.5 + rng.random((shape[0], 1))) * np.ones(shape),
+        "sine": lambda: (0.5 + rng.random((shape[0], 1))) * np.sin(line / 100),
+    }
+    return rows[kind]().astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", ["sorted", "1/k", "constant", "sine"])
+@pytest.mark.parametrize("text", ["serial", "grid(32, 64)", "split_k(4)"])
+def test_the_probabilistic_tolerance_is_near_and_holds_for_structured_data(kind: str, text: str) -> None:
+    x = smooth(np.random.default_rng(2), (1000, 500), kind)
+    tol = fpsim.tolerance("sum", x, strategy=text, axis=1, confidence=0.999, outputs=1)
+    assert any("structured" in flag for flag in tol.flags)
+    error = np.abs(fpsim.exact.sum(x, axis=1).error(fpsim.sum(x, text, axis=1)))
+    ratio = np.divide(error, tol.probabilistic, out=np.zeros_like(error), where=error > 0)
+    assert 0.5 < np.quantile(ratio, 0.999) < 1.05
+    assert np.median(ratio) < 0.45
+
+
+def test_structured_products_one_by_one_and_together() -> None:
+    a, b = (smooth(np.random.default_rng(seed), (6, 300), "sorted") for seed in (3, 4))
+    apart = [fpsim.tolerance("dot", x, y, strategy="serial+fma", outputs=1).sigma for x, y in zip(a, b, strict=True)]
+    stack = fpsim.tolerance("matmul", a[:, None, :], b[:, :, None], strategy="serial+fma", outputs=1)
+    assert stack.sigma.reshape(-1) == pytest.approx(apart)
+    square = fpsim.tolerance("matmul", a, np.ascontiguousarray(b.T), strategy="serial+fma", outputs=1)
+    error = np.abs(fpsim.exact.matmul(a, b.T).error(fpsim.matmul(a, b.T, "serial+fma")))
+    assert (error < square.probabilistic).all()
+    assert (square.probabilistic < 0.5 * square.worst_case).all()
+
+
+def test_what_is_too_large_to_measure_or_has_any_order_gets_its_worst_case() -> None:
+    large = np.tile(np.float32(0.1), (50, 350_000))
+    tol = fpsim.tolerance("sum", large, strategy="serial", axis=1)
+    assert (tol.probabilistic == tol.worst_case).all()
+    assert any("worst case is used" in flag for flag in tol.flags)
+    steps = np.linspace(0.1, 1, 200).astype(np.float32)
+    any_order = fpsim.tolerance("sum", steps, between=("serial", "any order"))
+    one = fpsim.tolerance("sum", steps, strategy="serial")
+    assert one.probabilistic < one.worst_case
+    other = fpsim.tolerance("sum", steps, strategy="any order")
+    assert other.probabilistic == other.worst_case
+    assert any_order.probabilistic > other.worst_case
+
+
 def test_tails_are_safe_and_scale() -> None:
     rng = np.random.default_rng(0)
     for parts in ((1.0,), (1.0, 1.0), (1.0, 0.1, 0.1), (1.0,) * 20):

@@ -141,13 +141,11 @@ def _cell(cell: Cell, seed: int, inputs: int, bounds: tuple[Bound, ...], confide
     ratios: dict[str, list[Any]] = {name_of(one): [] for one in bounds}
     batch = max(1, min(inputs, _NUMBERS // cell.n))
     # A library may take the rows of an array in another order than a vector: named rules get one vector at a time.
-    if cell.op == "dot" or isinstance(cell.strategy.order, NamedRule):
+    if isinstance(cell.strategy.order, NamedRule):
         batch = 1
     for start in range(0, inputs, batch):
         drawn = [cell.draw(seed, repeat) for repeat in range(start, min(start + batch, inputs))]
-        operands = drawn[0] if batch == 1 else (np.stack([x for (x,) in drawn]),)
-        axis = None if batch == 1 else 1
-        given = fpsim_bounds.case(cell.op, cell.strategy, *operands, axis=axis, confidence=confidence)
+        given = _case(cell, drawn, confidence)
         error = np.where(np.isnan(given.error), np.inf, given.error)
         for one in bounds:
             try:
@@ -168,6 +166,17 @@ def _cell(cell: Cell, seed: int, inputs: int, bounds: tuple[Bound, ...], confide
             )
         )  # fmt: skip
     return out
+
+
+def _case(cell: Cell, drawn: list[tuple[Any, ...]], confidence: float) -> fpsim_bounds.Case:
+    """Return one case of several inputs: rows that are summed, or a stack of products."""
+    if len(drawn) == 1:
+        return fpsim_bounds.case(cell.op, cell.strategy, *drawn[0], confidence=confidence)
+    if cell.op == "sum":
+        rows = np.stack([x for (x,) in drawn])
+        return fpsim_bounds.case("sum", cell.strategy, rows, axis=1, confidence=confidence)
+    left, right = (np.stack(each) for each in zip(*drawn, strict=True))
+    return fpsim_bounds.case("matmul", cell.strategy, left[:, None, :], right[:, :, None], confidence=confidence)
 
 
 def _quantile(values: Any, share: float) -> float:
