@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import fpsim
+from fpsim.cli import main
 from fpsim.errors import InputError
 from fpsim.invariances import DIMENSIONS
 
@@ -88,3 +90,20 @@ def test_wrong_use() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(InputError, match="two calls with the same arguments"):
         fpsim.invariance(lambda x: x[:, 0] + rng.random(16), A)
+
+
+def test_the_command_tells_where_bits_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    source = (
+        "import numpy as np\ndef rows(x):\n    return x.sum(axis=1)\ndef peeks(x):\n    return x.sum(axis=1) * len(x)\n"
+    )
+    (tmp_path / "layers_of_mine.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    common = ["--shape", "8x50", "--dim", "batch"]
+    assert main(["invariance", "layers_of_mine.rows", *common]) == 0
+    assert "batch: the same bits in all variants" in capsys.readouterr().out
+    assert main(["invariance", "layers_of_mine.peeks", *common, "--format", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["results"][0]["invariant"] is False
+    assert main(["invariance", "numpy.matmul", "--shape", "8x16x8"]) in (0, 1)
+    assert capsys.readouterr().out.count("\n\n") == 4  # a table for each of five dimensions
+    assert main(["invariance", "numpy.matmul", "--shape", "8"]) == 2
+    assert main(["invariance", "numpy.matmul", "--dim", "colour"]) == 2

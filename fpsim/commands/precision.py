@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from fpsim.commands._options import whole
 from fpsim.errors import InputError
 
 _DESCRIPTION = """\
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         message = "give --n for vectors or --shape for products, one of them"
         raise InputError(message)
     given = arguments.n if arguments.n is not None else arguments.shape
-    sizes = [_whole(word) for word in given.lower().split("x")] if given is not None else []
+    sizes = [whole("a size", word, 1) for word in given.lower().split("x")] if given is not None else []
     library = arguments.target.partition(":")[0].partition(".")[0]
     result = precision(
         found.function, op=op, shape=tuple(sizes) or None, dtype=arguments.dtype, library=library
@@ -54,10 +55,3 @@ def run(arguments: argparse.Namespace) -> int:
         json.dumps({"target": arguments.target, **result.to_dict()}, indent=2) if arguments.format == "json" else result
     )
     return 3 if result.reduced else 0
-
-
-def _whole(word: str) -> int:
-    if not (word.isascii() and word.isdigit()) or int(word) < 1:
-        message = f"a size must be a whole number of at least 1, not {word!r}"
-        raise InputError(message)
-    return int(word)

@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from fpsim.commands._options import whole
 from fpsim.errors import InputError
 
 HELP = "predict the error of strategies on given data or a data law"
@@ -133,17 +134,10 @@ def _law_settings(arguments: argparse.Namespace, settings: dict[str, Any]) -> li
         raise InputError(message)
     settings["shape"] = arguments.shape
     settings["dtype"] = arguments.dtype or "float32"
-    settings["rng"] = 0 if arguments.seed is None else _whole("--seed", arguments.seed, 0)
+    settings["rng"] = 0 if arguments.seed is None else whole("--seed", arguments.seed, 0)
     if arguments.repeats is not None:
-        settings["repeats"] = _whole("--repeats", arguments.repeats, 1)
+        settings["repeats"] = whole("--repeats", arguments.repeats, 1)
     return list(arguments.data)
-
-
-def _whole(option: str, word: str, least: int) -> int:
-    if not (word.isascii() and word.isdigit()) or int(word) < least:
-        message = f"{option} must be a whole number of at least {least}, not {word!r}"
-        raise InputError(message)
-    return int(word)
 
 
 def _files(arguments: argparse.Namespace) -> list[Any]:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fpsim.commands._options import whole
 from fpsim.errors import FileError, InputError
 
 _DESCRIPTION = """\
@@ -78,9 +79,9 @@ def run(arguments: argparse.Namespace) -> int:
                     shape=size,
                     dtype=arguments.dtype,
                     strategies=arguments.strategy or (),
-                    replays=_whole("--replays", arguments.replays or "200", 1),
+                    replays=whole("--replays", arguments.replays or "200", 1),
                     probe=arguments.probe or None,
-                    rng=_whole("--seed", arguments.seed, 0),
+                    rng=whole("--seed", arguments.seed, 0),
                     progress=progress,
                 )
             )
@@ -123,9 +124,9 @@ def _kernel(arguments: argparse.Namespace) -> int:
             shape=size,
             dtype=arguments.dtype,
             strategies=arguments.strategy or (),
-            replays=_whole("--replays", arguments.replays or "20", 1),
+            replays=whole("--replays", arguments.replays or "20", 1),
             probe=arguments.probe or None,
-            rng=_whole("--seed", arguments.seed, 0),
+            rng=whole("--seed", arguments.seed, 0),
             progress=True,
         )
         for size in _sizes(arguments)
@@ -140,11 +141,4 @@ def _sizes(arguments: argparse.Namespace) -> list[tuple[int, ...]]:
     if not given:
         message = "say for how many terms: --n N, or --shape MxKxN for a product"
         raise InputError(message)
-    return [tuple(_whole("a size", word, 1) for word in text.lower().split("x")) for text in given]
-
-
-def _whole(what: str, word: str, least: int) -> int:
-    if not (word.isascii() and word.isdigit()) or int(word) < least:
-        message = f"{what} must be a whole number of at least {least}, not {word!r}"
-        raise InputError(message)
-    return int(word)
+    return [tuple(whole("a size", word, 1) for word in text.lower().split("x")) for text in given]

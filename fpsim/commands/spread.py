@@ -7,6 +7,7 @@ import json
 import sys
 from typing import Any
 
+from fpsim.commands._options import number, whole
 from fpsim.errors import InputError
 
 _DESCRIPTION = """\
@@ -53,13 +54,13 @@ def run(arguments: argparse.Namespace) -> int:
     from fpsim.spreads import spread
 
     line = ProgressLine("emulating runs", sys.stderr)
-    seed = _whole("--seed", arguments.seed, 0)
+    seed = whole("--seed", arguments.seed, 0)
     operands = _operands(arguments, seed)
     predicted = spread(
         arguments.op,
         *operands,
         strategy=arguments.strategy,
-        runs=_whole("--runs", arguments.runs, 1),
+        runs=whole("--runs", arguments.runs, 1),
         axis=1 if len(operands) == 1 and operands[0].ndim == 2 else None,
         rng=seed,
         progress=line,
@@ -67,7 +68,9 @@ def run(arguments: argparse.Namespace) -> int:
     line.clear()
     verdict = None
     if arguments.observed is not None:
-        verdict = predicted.test(load_array(arguments.observed), error_rate=_rate(arguments.error_rate))
+        verdict = predicted.test(
+            load_array(arguments.observed), error_rate=number("--error-rate", arguments.error_rate)
+        )
     if arguments.format == "json":
         found = predicted.to_dict() | ({} if verdict is None else {"test": verdict.to_dict()})
         print(json.dumps(found, indent=2, allow_nan=False))
@@ -101,18 +104,3 @@ def _operands(arguments: argparse.Namespace, seed: int) -> list[Any]:
 
     rng = np.random.default_rng(seed)
     return [law(text).draw(shape, rng=rng, dtype=arguments.dtype) for text, shape in zip(laws, shapes, strict=True)]
-
-
-def _rate(word: str) -> float:
-    try:
-        return float(word)
-    except ValueError as error:
-        message = f"--error-rate must be a number, not {word!r}"
-        raise InputError(message) from error
-
-
-def _whole(option: str, word: str, least: int) -> int:
-    if not (word.isascii() and word.isdigit()) or int(word) < least:
-        message = f"{option} must be a whole number of at least {least}, not {word!r}"
-        raise InputError(message)
-    return int(word)

@@ -7,6 +7,7 @@ import json
 import re
 from typing import Any
 
+from fpsim.commands._options import number, whole
 from fpsim.errors import InputError
 
 _DESCRIPTION = """\
@@ -62,9 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
     from fpsim.tolerances import tolerance
 
     settings: dict[str, Any] = {
-        "confidence": _number("--confidence", arguments.confidence),
-        "rng": _whole("--seed", arguments.seed, 0),
-        "outputs": None if arguments.outputs is None else _whole("--outputs", arguments.outputs, 1),
+        "confidence": number("--confidence", arguments.confidence),
+        "rng": whole("--seed", arguments.seed, 0),
+        "outputs": None if arguments.outputs is None else whole("--outputs", arguments.outputs, 1),
     }
     if arguments.inputs:
         from fpsim._files import load_array
@@ -188,18 +189,3 @@ def _two(words: list[str]) -> tuple[str, str]:
         message = f"--between takes two sides, as in --between numpy,serial+fma, not {' '.join(words)!r}"
         raise InputError(message)
     return sides[0].strip(), sides[1].strip()
-
-
-def _number(option: str, word: str) -> float:
-    try:
-        return float(word)
-    except ValueError as error:
-        message = f"{option} must be a number, not {word!r}"
-        raise InputError(message) from error
-
-
-def _whole(option: str, word: str, least: int) -> int:
-    if not (word.isascii() and word.isdigit()) or int(word) < least:
-        message = f"{option} must be a whole number of at least {least}, not {word!r}"
-        raise InputError(message)
-    return int(word)
