@@ -71,6 +71,11 @@ class PtxFacts:
         """Instructions that round otherwise than to nearest."""
         return [one for one in self.named((*ADDS, *PRODUCTS, *FUSED)) if _MODES.search(one)]
 
+    @property
+    def approximate(self) -> list[str]:
+        """Instructions with an error that IEEE 754 does not allow."""
+        return [one for one in self.counts if ".approx" in one or ".full" in one]
+
     def __str__(self) -> str:
         return ", ".join(f"{count} {name}" for name, count in sorted(self.counts.items())) or "none"
 

@@ -310,6 +310,8 @@ def _open(ptx: PtxFacts, contributions: int) -> list[str]:
         )
     if ptx.directed:
         reasons.append(f"{' and '.join(ptx.directed)}: rounding that is not to nearest")
+    if ptx.approximate:
+        reasons.append(f"{' and '.join(ptx.approximate)}: results that the simulator does not have")
     if ptx.flushes is None:
         reasons.append("some float32 instructions flush subnormal numbers, and others do not")
     return reasons

@@ -116,7 +116,7 @@ def main() -> int:
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     if not hasattr(np, "row_stack"):  # which numba-cuda 0.30 asks for, and NumPy 2.5 no longer has
-        np.row_stack = np.vstack
+        setattr(np, "row_stack", np.vstack)  # noqa: B010
     sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
     if arguments.simulate:
         for name, op, shape, strategy in EXPECTED:
@@ -141,11 +141,11 @@ def main() -> int:
             (arguments.out / "reveal_kernels.json").write_text(json.dumps(rows, indent=1))
     print(f"\n{'kernel':28s} {'shape':>9s} {'equal':>8s} {'s':>6s}  strategy")
     for row in rows:
-        shape = "x".join(map(str, row.get("shape", ())))
+        size = "x".join(map(str, row.get("shape", ())))
         score = f"{row['equal']}/{row['replays']}" if "equal" in row else "-"
         other = "" if row.get("as written", True) else "  OTHER THAN WRITTEN"
         print(
-            f"{row['what']:28s} {shape:>9s} {score:>8s} {row['seconds']:6.1f}  {row.get('strategy', row.get('error'))}{other}"
+            f"{row['what']:28s} {size:>9s} {score:>8s} {row['seconds']:6.1f}  {row.get('strategy', row.get('error'))}{other}"
         )
     return 0
 
