@@ -112,8 +112,32 @@ def named_rules(op: str, /) -> list[tuple[str, int]]:
     elif op == "dot":
         rules = [*(f"openblas_sdot(core={core})" for core in cores), "einsum_dot"]
     else:
-        rules = []  # the orders of a product differ among its elements; those are tried as generic orders
+        rules = []  # of products: `product_rules`
     return [(rule, 7) for rule in rules]
+
+
+def product_rules(data: Format, /) -> list[tuple[str, int]]:
+    """Return (strategy text, rank) of the rules whose order differs among the elements of a matrix product."""
+    if data not in (FLOAT32, FLOAT64):
+        return []
+    given = "" if data == FLOAT32 else ", data=float64"
+    return [
+        (f"numpy_matmul(core={core}, threads={threads}{given})", 7 + (threads > 1))
+        for core in ("skylakex", "haswell")
+        for threads in (1, 2, 4, 8, 16, 32)
+    ]
+
+
+def profiles(op: str, data: Format, /) -> list[tuple[str, int]]:
+    """Return (strategy text, rank) of the shipped profiles that have an operation on operands of a format."""
+    from fpsim.profiles import load, names
+
+    shipped = [(name, load(name)) for name in names()]
+    return [
+        (f"profile:{name}", 9)
+        for name, one in shipped
+        if one.dtype == str(data) and op in {case.op for case in one.cases}
+    ]
 
 
 def _cuts(n: int) -> Iterator[tuple[str, int]]:
@@ -167,6 +191,9 @@ def _interleaved(n: int) -> Iterator[tuple[str, int]]:
                     yield f"interleaved({parts}, block={block}, combine=fold)", rank + 4
 
 
+_MOST_EACH = 2048  # terms of each thread of a grid: who has more starts more threads
+
+
 def _grids(n: int) -> Iterator[tuple[str, int]]:
     """Yield grids of threads; many blocks only where each takes a single term a thread, as simple kernels do."""
     for threads in (32, 64, 128, 256, 512, 1024):
@@ -176,6 +203,8 @@ def _grids(n: int) -> Iterator[tuple[str, int]]:
         for blocks in (1, 2, 4, 8, 16, 32, 64, *((enough,) if enough <= 200 else ())):
             if blocks > enough:
                 break
+            if n > _MOST_EACH * blocks * threads:
+                continue
             for combine in ("", ", combine=fold") if blocks > 2 else ("",):
                 yield f"grid({blocks}, {threads}{combine})", 12 + 2 * bool(combine)
             if enough >= 4 * blocks and blocks in (1, 8, 64):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fpsim import _candidates
 from fpsim._candidates import Candidate
 from fpsim._observed_operation import Operation, Sample
 from fpsim._plausibility import pattern
-from fpsim.errors import InputError, UnknownOrderError
-from fpsim.formats import FLOAT32, FLOAT64, Format, RoundingMode, round_to
-from fpsim.orders.base import Reduction
-from fpsim.strategies import Strategy, strategy
+from fpsim._trials import parsed, results
+from fpsim.emulation import product_shape
+from fpsim.formats import Format
+from fpsim.orders.base import Order, Reduction
+from fpsim.strategies import Strategy
 
 Bits = NDArray[Any]
 _WORK = 20_000_000_000  # multiplications and additions that survivors may cost on all outputs
@@ -30,8 +26,6 @@ _MOST_PARTS = 4  # strategies that may share the outputs of one result
 _LEAST_PART = 16  # outputs that a part must have, so that it is no chance
 #: Share of the outputs from which on a strategy is not there by chance: good orders agree on a third of them.
 LEAST_SHARE = 0.5
-_LONG = 200_000  # terms of a sample that count as many
-_THREADED = 100_000  # terms of a sample from which on candidates run side by side
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +137,7 @@ def _search(
     def again(other: Operation) -> Sample:
         return other.sample(np.random.default_rng(seed))
 
-    for candidate, given in _results(operation, sample, sampled, form, own, again):
+    for candidate, given in results(operation, sample, sampled, form, own, again, lambda: all(survivors.values())):
         tried += 1
         if not np.can_cast(given.dtype, kind):
             continue
@@ -187,7 +181,7 @@ def _parts(
         inside = mask.reshape(-1)[sample.outputs]
         seen = wanted.reshape(-1)[sample.outputs][inside]
         best: tuple[float, int, Candidate] | None = None
-        for candidate, given in _results(operation, sample, [values.reshape(-1)[sample.outputs]], form, own, again):
+        for candidate, given in results(operation, sample, [values.reshape(-1)[sample.outputs]], form, own, again):
             if candidate.reduced or not np.can_cast(given.dtype, values.dtype):
                 continue
             share = float((bits(given.astype(values.dtype))[inside] == seen).mean())
@@ -209,175 +203,6 @@ def whole(operation: Operation, text: str, dtype: Any) -> NDArray[Any]:
     """Return all outputs under a strategy, as numbers of the observed type."""
     with np.errstate(all="ignore"):
         return operation.whole(text).astype(dtype)
-
-
-@lru_cache(4096)
-def _parsed(text: str) -> Strategy:
-    return strategy(text)
-
-
-_Again = Callable[[Operation], Sample]  # the same sample of an operation on other inputs of the same shape
-_Task = tuple[Candidate, Callable[[], NDArray[Any]]]
-
-
-def _results(
-    operation: Operation, sample: Sample, sampled: list[NDArray[Any]], result: Format, own: list[str], again: _Again
-) -> Iterator[tuple[Candidate, NDArray[Any]]]:
-    """Yield each candidate with its results on the sample; those not defined for this case are left out."""
-
-    def run(task: _Task) -> tuple[Candidate, NDArray[Any] | None]:
-        try:
-            with np.errstate(all="ignore"):
-                return task[0], task[1]()
-        except (InputError, UnknownOrderError):
-            return task[0], None
-
-    tasks = _tasks(operation, sample, sampled, result, own, again)
-    threads = (os.cpu_count() or 1) if operation.n * len(sample.outputs) >= _THREADED else 1
-    with ThreadPoolExecutor(threads) as pool:
-        for some in _batches(tasks, 64) if threads > 1 else ():
-            yield from ((candidate, given) for candidate, given in pool.map(run, some) if given is not None)
-    for task in tasks if threads == 1 else ():
-        candidate, given = run(task)
-        if given is not None:
-            yield candidate, given
-
-
-def _batches(tasks: Iterator[_Task], size: int) -> Iterator[list[_Task]]:
-    while batch := list(itertools.islice(tasks, size)):
-        yield batch
-
-
-def _tasks(
-    operation: Operation, sample: Sample, sampled: list[NDArray[Any]], result: Format, own: list[str], again: _Again
-) -> Iterator[_Task]:
-    """Yield candidates and how to evaluate them, the usual kinds of arithmetic first."""
-    n, op, data = operation.n, operation.op, operation.data
-    kind = sampled[0].dtype
-
-    def of(candidate: Candidate) -> _Task:
-        return candidate, partial(_evaluate, operation, sample, candidate.order, candidate.settings)
-
-    for text in own:
-        given = Candidate(text, "", -1, _is_reduced(text, data))
-        yield given, partial(_from_whole, operation, sample, text)
-    for order, rank in _candidates.orders(n, op=op):
-        for settings, extra, reduced in _candidates.plain_settings(data, result, op):
-            yield of(Candidate(order, settings, rank + extra, reduced))
-    if data == result == FLOAT32:
-        for text, rank in _candidates.named_rules(op):
-            yield Candidate(text, "", rank), partial(_from_whole, operation, sample, text)
-    short = _candidates.short_orders(n, op=op)
-    usual = n * len(sample.outputs) <= _LONG  # else what is unusual is tried in the likeliest orders only
-    short = short if usual else short[:10]
-    if result != FLOAT64 and any(_nearly_rounded(operation, sample, seen, result) for seen in sampled):
-        for order, rank in short:
-            wide = Candidate(order, f"+acc(float64)+output({result})", rank + 15)
-            inner = of(Candidate(order, "+acc(float64)"))[1]
-            yield wide, lambda inner=inner: _as_result(inner(), result, kind)  # type: ignore[misc]
-    yield from _with_fused_adds(operation, sample, sampled, result)
-    yield from _with_operands(operation, result, short, again)
-    for settings, extra, reduced in _candidates.other_settings(data, result, op):
-        if any(_possible(settings, operation, sample, seen, result) for seen in sampled):
-            for order, rank in short if usual else short[:1]:
-                yield of(Candidate(order, settings, rank + extra, reduced))
-
-
-def _evaluate(operation: Operation, sample: Sample, order: str, settings: str) -> NDArray[Any]:
-    if order == "numpy_sum" and operation.op == "sum":  # its order depends on the layout
-        return _from_whole(operation, sample, order + settings)
-    return sample.evaluate(_parsed(order + settings))
-
-
-def _from_whole(operation: Operation, sample: Sample, text: str) -> NDArray[Any]:
-    return operation.whole(text).reshape(-1)[sample.outputs]
-
-
-def _with_operands(
-    operation: Operation, result: Format, short: list[tuple[str, int]], again: _Again
-) -> Iterator[_Task]:
-    """Yield candidates that round their operands first. Their products are exact, so that FMA makes no difference."""
-    if operation.data.precision < FLOAT32.precision or result == FLOAT64:
-        return
-    output = "" if result == FLOAT32 else f"+output({result})"
-    for name, mode in _candidates.OPERANDS:
-        rounded = operation.rounded(name, mode)
-        if rounded is None:
-            continue
-        same = again(rounded)
-        told = name if mode == "nearest-even" else f"{name}, {mode.replace('-', '_')}"
-        for order, rank in short:
-            candidate = Candidate(order, f"+operands({told}){output}", rank + 20, True)
-            yield candidate, partial(_evaluate, rounded, same, order, output)
-
-
-def _with_fused_adds(
-    operation: Operation, sample: Sample, sampled: list[NDArray[Any]], result: Format
-) -> Iterator[_Task]:
-    """Yield the fused adds of matrix units, for formats of operands that the results are near to."""
-    data = operation.data
-    if operation.op == "sum" or FLOAT64 in (data, result):
-        return
-    given: tuple[tuple[str, RoundingMode], ...] = ((str(data), "nearest-even"),)
-    output = "" if result == FLOAT32 else f"+output({result})"
-    for name, mode in _candidates.OPERANDS if data == FLOAT32 else given:
-        rounded = operation.rounded(name, mode)
-        if rounded is None and mode != "nearest-even":
-            continue
-        if rounded is not None and not any(_fits(rounded, operation, sample, seen) for seen in sampled):
-            continue
-        told = name if mode == "nearest-even" else f"{name}, {mode.replace('-', '_')}"
-        for order, align, rank in _candidates.fused_orders(operation.n, name):
-            candidate = Candidate(order, f"{align}+operands({told}){output}", rank, data == FLOAT32)
-            yield candidate, partial(_evaluate, operation, sample, order, candidate.settings)
-
-
-def _fits(rounded: Operation, operation: Operation, sample: Sample, seen: NDArray[Any]) -> bool:
-    """Tell whether sampled results are about as near to the exact ones of rounded operands as to those of the given."""
-    with np.errstate(all="ignore"):
-        errors = [np.abs(seen - one.terms(sample.outputs).sum(axis=1)) for one in (rounded, operation)]
-        finite = np.isfinite(errors[0]) & np.isfinite(errors[1])
-        sizes = [float(np.mean(error[finite] ** 2)) for error in errors] if finite.any() else [0.0, 0.0]
-    return sizes[0] <= 1.2 * sizes[1]
-
-
-def _nearly_rounded(operation: Operation, sample: Sample, seen: NDArray[Any], result: Format) -> bool:
-    """Tell whether sampled results may have been accumulated in float64 and rounded once."""
-    terms = operation.terms(sample.outputs)
-    with np.errstate(all="ignore"):
-        exact = terms.sum(axis=1)
-        doubt = (operation.n + 2) * 2.0**-52 * np.abs(terms).sum(axis=1) + 2.0**-1000
-        low, high = (_as_result(exact + sign * doubt, result, seen.dtype) for sign in (-1, 1))
-    return bool(np.all(~((seen < low) | (seen > high))))
-
-
-def _possible(settings: str, operation: Operation, sample: Sample, seen: NDArray[Any], result: Format) -> bool:
-    """Tell cheaply whether unusual arithmetic can have given the sampled results."""
-    with np.errstate(all="ignore"):
-        for name in ("float16", "bfloat16"):
-            if f"acc({name})" in settings:
-                return bool(np.array_equal(np.asarray(round_to(seen, name)), seen, equal_nan=True))
-        # Compensated sums are within (2u + O(n u**2)) sum(abs(terms)) of exact (Higham, section 4.3), beside what the
-        # products were rounded by, which dot2 makes up for.
-        terms = operation.terms(sample.outputs)
-        unit = 2.0**-result.precision
-        size = np.abs(terms).sum(axis=1)
-        exact = terms.sum(axis=1)
-        near = (
-            (2.1 + (operation.op != "sum" and "dot2" not in settings) + 8 * operation.n * unit) * unit * size
-        )
-        return bool(np.all(~(np.abs(seen - exact) > near)))
-
-
-def _as_result(values: NDArray[Any], result: Format, dtype: Any) -> NDArray[Any]:
-    with np.errstate(all="ignore"):
-        return np.asarray(round_to(values, result)).astype(dtype)
-
-
-def _is_reduced(text: str, data: Format) -> bool:
-    arithmetic = _parsed(text).arithmetic(data)
-    low_operands = arithmetic.operands is not None and arithmetic.operands.format.precision < data.precision
-    return low_operands or arithmetic.accumulator.format.precision < FLOAT32.precision
 
 
 def _confirmed(
@@ -414,11 +239,21 @@ def _distinct(matches: list[tuple[Candidate, int]], operation: Operation) -> tup
 def _tree(candidate: Candidate, operation: Operation) -> Any:
     from fpsim._arrays import axes_of
 
-    chosen = _parsed(candidate.text)
+    chosen = parsed(candidate.text)
+    if operation.op != "sum" and type(chosen.order).product is not Order.product:
+        own = chosen.order.defaults(operation.data).merged(chosen.settings)
+        parts = chosen.order.product(product_shape(*operation.inputs))
+        keys = [_key(Strategy(part.order, own), operation) for part in parts]
+        alike = all(key == keys[0] for key in keys)
+        return keys[0] if alike else tuple(zip(keys, ((str(p.rows), str(p.columns)) for p in parts), strict=True))
     if operation.op == "sum":
         x = operation.inputs[0]
         case = Reduction(x.shape, x.strides, axes_of(x.ndim, operation.axis), operation.data)
         chosen = Strategy(chosen.order.layout(case)[1][0].order, chosen.settings)
+    return _key(chosen, operation)
+
+
+def _key(chosen: Strategy, operation: Operation) -> Any:
     program = chosen.program(operation.n, data=operation.data)
     arithmetic = tuple(map(str, program.arithmetics))
     if program.n > _NESTED:

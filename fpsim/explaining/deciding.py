@@ -281,12 +281,12 @@ def for_case(case: Case, matches: Sequence[Sequence[Match]], /) -> DecidingInput
     """Return an input that tells apart the predictions of mechanisms that match sides of a case."""
     from fpsim.explaining.mechanisms import computed, work_of
 
+    if not case.inputs or any(not x.ndim or not x.size for x in case.inputs):
+        return None
     wanted = [(one.mechanism, one.strategy) for own in matches if len(own) > 1 for one in own]
     wanted = list(dict.fromkeys(wanted))[: max(2, _WORK // (2 * work_of(case)))]
     names = [f"{told} ({name})" for name, told in wanted]
     kinds = [name for name, _ in wanted]
-    if not case.inputs or any(not x.ndim for x in case.inputs):
-        return None
 
     def evaluate(inputs: tuple[NDArray[Any], ...], texts: Sequence[str]) -> tuple[list[Any], NDArray[np.int64]]:
         other = replace(case, inputs=inputs, known=True)

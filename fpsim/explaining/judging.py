@@ -16,6 +16,7 @@ from fpsim.explaining.evidence import of_references
 from fpsim.explaining.mechanisms import KINDS, Mechanism, computed
 from fpsim.explaining.observation import Case, Observation, Observed
 from fpsim.explaining.operations import ELEMENTWISE, Reference, direct_bound, reference, ulp
+from fpsim.explaining.relations import OUT_OF_RANGE, relation
 from fpsim.explaining.results import Explanation, Side
 
 Doubles = NDArray[np.float64]
@@ -183,11 +184,21 @@ def _side(case: Case, side: Observed, exact: Reference | None, fits: list[Fit], 
         correctly_rounded=float(np.mean(error <= 0.5 * ulp(value, side.format))),
         worst_at=tuple(int(i) for i in np.unravel_index(int(np.argmax(np.nan_to_num(in_ulps))), in_ulps.shape)) if in_ulps.shape else (),
     )  # fmt: skip
+    if fits and fits[0].mechanism.kind in ("rounding", "reduced"):
+        lost = wrong & (~np.isfinite(side.values) | (side.values == 0))
+        if lost.any():
+            told = (
+                f"{pattern(np.atleast_1d(lost))}: infinite, NaN or zero although the exact result is within the range"
+            )
+            return replace(numbers, status="other computation", note=_join(side.note, f"{OUT_OF_RANGE}: {told}"))
     if fits:
         return replace(
             numbers, status=_STATUS[fits[0].mechanism.kind], note=_join(side.note, _stopped(side, value, fits))
         )
     if wrong.any():
+        related, told = relation(side.values, value, side.slack())
+        if related:
+            return replace(numbers, status="other computation", note=_join(side.note, f"{related}: {told}"))
         return replace(
             numbers,
             status="beyond bound",

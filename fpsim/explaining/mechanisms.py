@@ -22,10 +22,10 @@ from fpsim.explaining.observation import Case
 Kind = Literal["rounding", "reduced", "range", "definition", "fault"]
 #: In this order a match decides: what is harmless needs no other explanation.
 KINDS: Final = ("rounding", "reduced", "range", "definition", "fault")
-#: Roundings that all predictions of one mechanism may cost: about a second. A count, so that load changes no result.
-_WORK: Final = 1_000_000_000
+#: Roundings that all predictions of one mechanism may cost: about half a second. A count, so that load changes no result.
+_WORK: Final = 500_000_000
 _START: Final = 300_000  # what starting a prediction costs, in roundings
-_LEAST: Final = 3  # predictions of one mechanism that are made whatever they cost
+_LEAST: Final = 3  # plain predictions of one mechanism that are made whatever they cost, and a single one of others
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +40,14 @@ class Prediction:
         Smaller is simpler, and more often what a library does.
     compute : callable
         Returns all outputs.
+    weight : int
+        How much more than a plain rounding each of its roundings costs.
     """
 
     text: str
     rank: int
     compute: Callable[[], Any]
+    weight: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
         ranges,
         reductions,
         scans,
+        variants,
     )  # fmt: skip
 
     return tuple(sorted(_REGISTRY, key=lambda one: (KINDS.index(one.kind), one.rank)))
@@ -136,14 +140,18 @@ def computed(
     """
     if any(x.size == 0 for x in case.inputs):
         return
-    allowed = max(_LEAST, _WORK // (_START + work_of(case)))
+    work = work_of(case)
     for one in mechanisms():
         if case.op not in one.operations or one.kind not in kinds or (not case.inputs and case.op != "batch_norm"):
             continue
         if names is not None and one.name not in names:
             continue
         try:
-            for prediction in itertools.islice(one.predict(case), allowed if most is None else min(allowed, most)):
+            spent = 0
+            for number, prediction in enumerate(itertools.islice(one.predict(case), most)):
+                spent += _START + work * prediction.weight
+                if spent > _WORK and number >= (_LEAST if prediction.weight == 1 else 1):
+                    break
                 if texts is not None and prediction.text not in texts:
                     continue
                 try:

@@ -18,6 +18,7 @@ from fpsim.formats import Format, round_to
 Doubles = NDArray[np.float64]
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?inf(inity)?|nan", re.IGNORECASE)
 _SHORT = 3  # digits of a number that is taken at its word if few bits hold it
+_FIXED = 4  # numbers that show a fixed number of decimals
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -66,12 +67,13 @@ def read(numbers: Any, form: Format, /, *, name: str = "a result") -> Printed:
     finite = [d for d in decimals if d is not None and d.is_finite() and d != 0]
     digits = max((len(d.normalize().as_tuple().digits) for d in finite), default=0)
     places = max((-int(d.normalize().as_tuple().exponent) for d in finite), default=0)
+    fixed = _fixed_decimals(words, decimals)
     values, low, high = [], [], []
     strangers = []
     for word, decimal in zip(words, decimals, strict=True):
         exact = float(word) if decimal is None else float(decimal)
         nearest = float(np.asarray(round_to(np.float64(exact), form))) if math.isfinite(exact) else exact
-        half = 0.0 if decimal is None else _half_unit(decimal, digits, places)
+        half = 0.0 if decimal is None else fixed or _half_unit(decimal, digits, places)
         if not math.isfinite(nearest) or (nearest != exact and not half and form.precision > 24):
             half = 0.0
         values.append(nearest)
@@ -81,6 +83,14 @@ def read(numbers: Any, form: Format, /, *, name: str = "a result") -> Printed:
             strangers.append(f"{word.strip()} is no {form} number: {nearest:.17g} prints so, or the result was wider")
     arrays = [np.array(x, np.float64).reshape(shape) for x in (values, low, high)]
     return Printed(arrays[0], arrays[1], arrays[2], "; ".join(strangers[:2]))
+
+
+def _fixed_decimals(words: list[str], decimals: list[Decimal | None]) -> float:
+    """Return half a unit of the last decimal where all numbers have equally many, as ``%.4f`` prints; else 0."""
+    places = {-int(d.as_tuple().exponent) for d in decimals if d is not None and d.is_finite()}
+    if len(words) < _FIXED or len(places) != 1 or min(places) <= _SHORT or any("e" in word.lower() for word in words):
+        return 0.0
+    return float(0.5 * 10.0 ** -min(places))
 
 
 def _half_unit(decimal: Decimal, digits: int, places: int) -> float:

@@ -17,6 +17,8 @@ from fpsim.formats import round_to
 _FEW = 300_000  # terms of all outputs up to which every order is tried
 _SUMS = "sum mean var std norm prod all_reduce"
 _PRODUCTS = "dot matmul"
+_FAST = ("", "+fma", "+acc(float64)", "+fma+acc(float64)")  # settings that emulation has fast loops for
+_SLOW = 60  # what another rounding costs beside a fast one
 
 
 def emulated(case: Case, text: str) -> Any:
@@ -30,6 +32,8 @@ def emulated(case: Case, text: str) -> Any:
     if name in ("dot", "matmul"):
         a, b = (x.astype(np.float32) if case.data.precision < 11 else x for x in case.inputs[:2])
         out = emulation.matmul(a, b, text)
+        if len(case.inputs) > 2:  # a bias or beta*C, added in the format of the product
+            out = np.asarray(out + case.inputs[2].astype(np.asarray(out).dtype))
     else:
         axis = case.get("axis", 0 if case.op == "all_reduce" else None)
         out = getattr(emulation, name)(case.x, text, axis=tuple(axis) if isinstance(axis, list) else axis, **settings)
@@ -69,13 +73,14 @@ def _own_format(case: Case) -> str:
 
 def _predictions(case: Case, settings: str, rank: int, few: int | None = None) -> Iterator[Prediction]:
     listed = orders(case)[:few]
+    weight = 1 if settings in _FAST else _SLOW
     for order, own in listed:
         text = (
             order
             if order == "numpy_sum" and case.data.precision in (24, 53) and not settings.strip("+acflot(64)")
             else order + settings
         )
-        yield Prediction(text, rank + own, partial(emulated, case, text))
+        yield Prediction(text, rank + own, partial(emulated, case, text), weight)
 
 
 @mechanism(

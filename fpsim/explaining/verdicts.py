@@ -18,6 +18,7 @@ from fpsim.explaining.mechanisms import KINDS, mechanisms
 from fpsim.explaining.observation import Case, Observation
 from fpsim.explaining.operations import ELEMENTWISE, reference
 from fpsim.explaining.reductions import emulated
+from fpsim.explaining.relations import DROPOUT, OUT_OF_RANGE, STREAM
 from fpsim.explaining.results import Explanation, Side
 
 _BASELINE = ("order of additions", "one rounding of the exact result", "correct rounding", "direct distance")
@@ -191,6 +192,9 @@ def _ranked(
     names = [name for _, _, name in sorted(first)]
     if any("transform convolution" in s.note for s in sides):
         names.insert(0, "transform convolution")
+    for told in (DROPOUT, STREAM, OUT_OF_RANGE):
+        if any(f"{told}: " in s.note for s in sides):
+            names.insert(0, told)
     if any("stagnation" in s.note for s in sides):
         names.append("stagnation")
     if any(m.against == "runs" for m in observation.measures):
