@@ -6,6 +6,7 @@ It imports nothing but the standard library and pytest until a fixture or an opt
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,6 +99,36 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         raise pytest.UsageError(message) from error
 
 
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Refuse a report over a file that is none, before any test runs."""
+    path = config.getoption("--fpsim-json")
+    if path and _is_foreign(Path(path)):
+        message = f"--fpsim-json: {path} is there already and is no report of this plugin; choose another name"
+        raise pytest.UsageError(message)
+
+
+def _is_foreign(path: Path) -> bool:
+    """Tell whether a path is something that this plugin did not write."""
+    if not path.exists():
+        return False
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return True
+    return not (isinstance(found, dict) and str(found.get("schema", "")).startswith("fpsim.pytest/"))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with new.open("x", encoding="utf-8") as file:
+            file.write(text)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
+
+
 def report() -> dict[str, Any]:
     """Return what the assertions found, and how many false alarms are to be expected."""
     testing = sys.modules.get("fpsim.testing")
@@ -116,9 +147,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     path = config.getoption("--fpsim-json")
     found = report()
     if path:
-        text = json.dumps(found, indent=2, allow_nan=False) + "\n"
         try:
-            Path(path).write_text(text, encoding="utf-8")
+            _write(Path(path), json.dumps(found, indent=2, allow_nan=False) + "\n")
             terminalreporter.write_line(f"fpsim: report written to {path}")
         except OSError as error:
             terminalreporter.write_line(f"fpsim: no report, {path} cannot be written: {error.strerror}", red=True)

@@ -70,14 +70,20 @@ def test_height_grows_as_the_root_of_n() -> None:
 
 def test_uniform_trees_are_orders() -> None:
     x = np.random.default_rng(0).random(50, np.float32)
-    one = study.UniformTree(3, permuted=True)
-    assert str(one) == "uniform_tree(3, permuted=True)"
+    one = study.UniformTree(3, leaves="permuted")
+    assert str(one) == "uniform_tree(3, leaves=permuted)"
+    assert fpsim.strategy(str(one)).order == one
+    assert fpsim.strategy("uniform_tree:5") == fpsim.strategy(study.UniformTree(5))
     text = study.random_tree(50, rng=3, permuted=True)
     assert fpsim.sum(x, one) == fpsim.sum(x, f'tree("{text}")')
     assert fpsim.predict("sum", x, strategies=[one]).strategies[0].used <= 1
+    for n in (0, 1):
+        assert fpsim.sum(x[:n], "uniform_tree(1)") == x[:n].sum()
     for seed in (-1, True, 1.5):
         with pytest.raises(StrategyError, match="seed must be a whole number"):
             study.UniformTree(seed)  # type: ignore[arg-type]
+    with pytest.raises(StrategyError, match="leaves=left is not one of"):
+        fpsim.strategy("uniform_tree(3, leaves=left)")
     with pytest.raises(InputError, match="at least 1 leaf"):
         study.random_tree(0)
 

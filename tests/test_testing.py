@@ -148,6 +148,21 @@ def test_fixture_marker_and_report(tmp_path: Path) -> None:
     assert "cannot be written" in result.stdout
 
 
+def test_a_report_replaces_only_a_report(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it():\n    pass\n")
+    for old in ("my notes", '{"schema": "mine"}', "[]"):
+        (tmp_path / "out.json").write_text(old)
+        result = run_pytest(tmp_path, "--fpsim-json", "out.json")
+        assert "no report of this plugin; choose another name" in result.stderr
+        assert (tmp_path / "out.json").read_text() == old
+    (tmp_path / "out.json").write_text('{"schema": "fpsim.pytest/1"}')
+    assert "report written" in run_pytest(tmp_path, "--fpsim-json", "out.json").stdout
+    assert json.loads((tmp_path / "out.json").read_text())["assertions"] == []
+    assert sorted(path.name for path in tmp_path.iterdir() if path.suffix == ".json" or ".json." in path.name) == [
+        "out.json"
+    ]
+
+
 TABLE = """
 schema = "fpsim.tolerances/1"
 

@@ -26,6 +26,7 @@ from fpsim.orders.numpy_matmul import NumpyMatmul
 from fpsim.orders.openblas import OpenblasDdot, OpenblasSdot
 from fpsim.orders.permutations import Permute, Reverse, Rotate, Shuffle
 from fpsim.orders.profile import ProfileOrder
+from fpsim.orders.random_trees import UniformTree
 from fpsim.orders.tensor_core import Fused, TensorCore
 from fpsim.orders.torch_cpu import TorchCpuNorm, TorchCpuSum
 from fpsim.orders.torch_cuda import TorchCudaSum
@@ -36,7 +37,7 @@ ORDERS: dict[str, type[Order]] = {
     order.name: order
     for order in (
         Serial, Pairwise, HalvingFold, Lanes, Chunks, SplitK, Split, Interleaved, Cascade, Grid, Reverse, Rotate,
-        Permute, Shuffle, Tree, Fused, TensorCore, NumpySum, NumpyProd, NumpyMatmul, OpenblasSdot, OpenblasDdot,
+        Permute, Shuffle, Tree, UniformTree, Fused, TensorCore, NumpySum, NumpyProd, NumpyMatmul, OpenblasSdot, OpenblasDdot,
         EinsumSum, EinsumDot, TorchCpuSum, TorchCpuNorm,
         TorchCudaSum, CubSum, CubSegmentedSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, XlaCpuProd, EigenSum, ProfileOrder,
         GlooRing, MpiRing, MpiRecursiveDoubling, MpiRabenseifner, NcclRing, NcclTree,
@@ -48,5 +49,5 @@ __all__ = [
     "GlooRing", "Grid", "HalvingFold", "Interleaved", "Lanes", "MpiRabenseifner", "MpiRecursiveDoubling", "MpiRing",
     "NcclRing", "NcclTree", "NumbaCudaReduce", "NumpyMatmul", "NumpyProd", "NumpySum", "OpenblasDdot", "OpenblasSdot",
     "Order", "Pairwise", "Permute", "ProfileOrder", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TensorCore", "TorchCpuNorm",
-    "TorchCpuSum", "TorchCudaSum", "Tree", "XlaCpuProd", "XlaCpuSum",
+    "TorchCpuSum", "TorchCudaSum", "Tree", "UniformTree", "XlaCpuProd", "XlaCpuSum",
 ]  # fmt: skip

@@ -6,10 +6,11 @@ a bound is a function of an `fpsim.bounds.Case`.
 
 from __future__ import annotations
 
+from fpsim.orders.random_trees import UniformTree, random_tree
 from fpsim.study.drawing import plot_errors
 from fpsim.study.grid import Sweep, sweep
 from fpsim.study.shares import Coverage, CoverageCell, coverage
-from fpsim.study.trees import FunctionOrder, UniformTree, order, random_tree
+from fpsim.study.trees import FunctionOrder, order
 
 __all__ = [
     "Coverage", "CoverageCell", "FunctionOrder", "Sweep", "UniformTree", "coverage", "order", "plot_errors",
