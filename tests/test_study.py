@@ -7,6 +7,7 @@ import math
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -271,11 +272,26 @@ def test_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", type(sys)("matplotlib.pyplot"))
     axes = Axes()
     assert study.plot_errors(found, ax=axes, by=["order"], bounds=["half_ulp"]) is axes
-    assert [line[3].get("label") for line in axes.lines[::3]] == ["serial", "pairwise"]
+    assert [line[3].get("label") for line in axes.lines[::3]] == ["serial", "pairwise", "half_ulp"]
     rms, points, bound = (line[1] for line in axes.lines[:3])
     assert all(a <= b <= c for a, b, c in zip(rms, points, bound, strict=True))
     with pytest.raises(InputError, match="no column nothing"):
         study.plot_errors(found, ax=axes, bounds=["nothing"])
+
+
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_plots_with_matplotlib(tmp_path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    found = study.sweep(orders=["serial", "pairwise"], sizes=[10, 100], repeats=3, bounds=[bounds.half_ulp])
+    for unit in ("error", "relative_error", "error_over_magnitude"):
+        axes = study.plot_errors(found, by=["order"], bounds=["half_ulp"], unit=unit)
+        assert len(axes.lines) == 7
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == ["serial", "pairwise", "half_ulp"]
+        assert (axes.get_xscale(), axes.get_ylabel()) == ("log", unit.replace("_", " "))
+        axes.figure.savefig(tmp_path / "plot.png")
+    assert (tmp_path / "plot.png").stat().st_size > 1000
 
 
 def test_plots_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,7 @@ def plot_errors(
         message = f"nothing to plot: no column {missing[0]}" if missing else "nothing to plot: there are no rows"
         raise InputError(message)
     axes = plt.subplots()[1] if ax is None else ax
+    styles = list(zip(("--", ":", "-.") * len(bounds), bounds, strict=False))
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in table:
         groups.setdefault(tuple(row[name] for name in by), []).append(row)
@@ -65,11 +66,11 @@ def plot_errors(
         each = [np.array([row[unit] for row in some if row["n"] == n], np.float64) for n in sizes]
         (line,) = axes.plot(sizes, [_plotted(np.sqrt(np.mean(x**2))) for x in each], label=", ".join(map(str, key)))
         axes.plot(sizes, [_plotted(x.max()) for x in each], ".", color=line.get_color())
-        for style, name in zip(("--", ":", "-.") * len(bounds), bounds, strict=False):
+        for style, name in styles:
             scale = [[_scaled(row, name, unit) for row in some if row["n"] == n] for n in sizes]
-            axes.plot(
-                sizes, [_plotted(np.median(x)) for x in scale], style, color=line.get_color(), lw=1, label=f"_{name}"
-            )
+            axes.plot(sizes, [_plotted(np.median(x)) for x in scale], style, color=line.get_color(), lw=1)
+    for style, name in styles:
+        axes.plot([], [], style, color="gray", lw=1, label=name)
     axes.set(xscale="log", yscale="log", xlabel="terms n", ylabel=unit.replace("_", " "))
     axes.legend(fontsize="small")
     return axes
