@@ -15,7 +15,7 @@ import argparse
 import json
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -170,14 +170,16 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     seed = arguments.seed * 1_000_000
     with ProcessPoolExecutor(arguments.processes) as pool:
-        while time.monotonic() < end:
-            batch = 16 * arguments.processes
-            for some in pool.map(one, range(seed, seed + batch)):
-                rows += some
-            seed += batch
+        waiting = {pool.submit(one, seed + i) for i in range(2 * arguments.processes)}
+        seed += len(waiting)
+        while waiting:
+            done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in done:
+                rows += future.result()
             right = sum(row["kind"] == "right" for row in rows)
-            if min(len(rows) - right, right) >= arguments.faults:
-                break
+            if time.monotonic() < end and min(len(rows) - right, right) < arguments.faults:
+                waiting |= {pool.submit(one, seed + i) for i in range(len(done))}
+                seed += len(done)
     if arguments.failures is not None:
         wrong = [row for row in rows if row["kind"] == "failed" or row.get("checked") is False
                  or (row["kind"] == "right" and row["verdict"] != "rounding")

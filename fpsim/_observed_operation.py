@@ -126,9 +126,9 @@ class Operation:
         """
         with np.errstate(all="ignore"):
             if self._right is None:
-                grid = _lowest_bit(self._left, -1)
+                grid = lowest_bits(self._left, -1)
             else:
-                grid = _lowest_bit(self._left, -1)[:, :, None] + _lowest_bit(self._right, -2)[:, None, :]
+                grid = lowest_bits(self._left, -1)[:, :, None] + lowest_bits(self._right, -2)[:, None, :]
             grid = grid.reshape(self.shape)
             limit = np.ldexp(1.0, np.minimum(grid + form.precision, form.emax))
         return (np.asarray(magnitude) <= limit) & (grid >= form.emin - form.precision + 1)
@@ -146,6 +146,9 @@ class Operation:
                 last, first = (slice(-1),), (slice(1, None),)
             found.append(("the last term of each sum is missing", lambda: exact.matmul(a[..., :-1], b[last])))
             found.append(("the first term of each sum is missing", lambda: exact.matmul(a[..., 1:], b[first])))
+            axis = -1 if b.ndim == 1 else -2
+            for keep, told in self._parts():
+                found.append((told, lambda keep=keep: exact.matmul(a[..., keep], np.take(b, keep, axis))))  # type: ignore[misc]
         if a.ndim == b.ndim == 2:
             left, right = a.T, b.T
             pairs = [
@@ -167,8 +170,19 @@ class Operation:
         return [
             ("the last term of each sum is missing", lambda: exact.sum(values[:, :-1], axis=1)),
             ("the first term of each sum is missing", lambda: exact.sum(values[:, 1:], axis=1)),
-            ("the first half only was summed", lambda: exact.sum(values[:, : self.n // 2], axis=1)),
+            *((told, lambda keep=keep: exact.sum(values[:, keep], axis=1)) for keep, told in self._parts()),
         ]
+
+    def _parts(self) -> list[tuple[list[int], str]]:
+        """Return the terms that a loop with wrong bounds takes, and what it does."""
+        n = self.n
+        tails = sorted({n % 4, n % 8, n % 16, n % 32, n % 64} - {0, 1, n})
+        found = [([*range(n - tail)], f"the last {tail} terms of each sum are missing (the tail)") for tail in tails]
+        found += [
+            ([*range(n // 2)], "the first half only was summed"),
+            ([*range(n), n - 1], "the last term is added twice"),
+        ]
+        return [*found, ([*range(n), *range(n)], "everything is added twice")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +291,7 @@ def _most(counts: NDArray[Any], limit: int) -> NDArray[np.int64]:
     return np.sort(chosen[counts[chosen] > 0]).astype(np.int64)
 
 
-def _lowest_bit(values: Floats, axis: int) -> NDArray[np.int64]:
+def lowest_bits(values: Floats, axis: int) -> NDArray[np.int64]:
     """Return along an axis the exponent of the largest power of two that divides every value; large for zeros."""
     mantissa, exponent = np.frexp(values.astype(np.float64))
     whole = np.where(np.isfinite(mantissa), np.ldexp(mantissa, 53), 0).astype(np.int64)

@@ -45,7 +45,7 @@ def explain(
     op : str, optional
         The operation: "sum", "dot", "matmul", or another one, such as "var", "cumsum" or "log".
     inputs : array_like or sequence of array_like, optional
-        Its inputs: one array for a sum, two for a product.
+        Its inputs: one array for a sum, two for a product, and a third one that is added to it (beta*C, a bias).
     names : sequence of str, optional
         How the observed results are called; "a", "b", ... by default.
     axis : int or tuple of int, optional
@@ -97,7 +97,7 @@ def explain(
     if (op is None) != (inputs is None):
         message = "op and inputs go together: give both, or neither"
         raise InputError(message)
-    if op is not None and (op not in OPERATIONS or settings or _has_text(observed)):
+    if op is not None and (op not in OPERATIONS or settings or _has_text(observed) or _has_addend(op, inputs)):
         return _general(
             observed, op, inputs, names, {**(settings or {}), **({} if axis is None else {"axis": axis})}, dtype
         )
@@ -132,6 +132,11 @@ def _has_text(observed: Sequence[Any]) -> bool:
     return any(np.asarray(value).dtype.kind == "U" for value in values if not hasattr(value, "dtype"))
 
 
+def _has_addend(op: str, inputs: Any) -> bool:
+    """Tell whether a product has a third operand that is added to it: beta*C, or a bias."""
+    return op in ("dot", "matmul") and isinstance(inputs, tuple | list) and len(inputs) == 3
+
+
 def _general(
     observed: Sequence[Any], op: str, inputs: Any, names: Sequence[str] | None, settings: Mapping[str, Any], dtype: Any
 ) -> Explanation:
@@ -145,7 +150,7 @@ def _general(
     if name not in KNOWN:
         message = f"explain knows the operations {', '.join(KNOWN)}, not {op!r}"
         raise InputError(message)
-    given = list(inputs) if isinstance(inputs, tuple) else [inputs]
+    given = list(inputs) if isinstance(inputs, tuple) or _has_addend(op, inputs) else [inputs]
     pairs = [as_floats(x, name="an input") for x in given]
     data = pairs[0][1]
     if len(observed) == 1 and isinstance(observed[0], Mapping):

@@ -13,6 +13,8 @@ from fpsim._matching import LEAST_SHARE, Found, bits
 from fpsim._observed_operation import Operation
 from fpsim._plausibility import Judgement, judge, operands_that_fit, pattern, worst_case
 from fpsim.explaining.attribution import nearest_pairs
+from fpsim.explaining.chance import DOUBT, least_factor, of_reduced
+from fpsim.explaining.copies import copied
 from fpsim.explaining.results import Side
 from fpsim.formats import Format
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 #: Share of elements that a strategy must give for the others to look like a fault, be they ever so nearly right.
 FEW_APART: Final = 0.95
+_CLEARLY: Final = 8.0  # times smaller that errors against a faulty result must be
 
 
 def _strategy(text: str) -> Any:
@@ -66,11 +69,17 @@ def _status(
     if found.parts:
         told = "; ".join(f"{part.strategy} gives {part.count} ({part.where})" for part in found.parts)
         return "reproduced", f"several strategies share the elements: {told}"
+    doubt = ""
     if found.matches:
-        return "reduced", f"only with reduced precision: {found.matches[0].strategy}"
-    remark = _apart(found)
+        first = found.matches[0].strategy
+        if of_reduced(first, values, form, task, reference, sampled) <= DOUBT:
+            return "reduced", f"only with reduced precision: {first}"
+        doubt = f"{first} gives these numbers, but so few outputs may agree by chance"
+    remark = "; ".join(filter(None, (_apart(found), doubt)))
     if not judgement.has_rounding_size:
         fitting = operands_that_fit(task, values, reference, form, sampled)
+        if fitting is not None and fitting[1] < least_factor(values, sampled):
+            fitting = None
         if fitting is not None and _only_operands(task, values, form, fitting[0][0], sampled):
             (told, *others), factor = fitting
             same = f" ({', '.join(others)} cannot be told from it here)" if others else ""
@@ -86,7 +95,9 @@ def _status(
             f"its errors are within the worst-case bound, but {judgement.rms_ratio:.3g} times (root mean square) and"
             f" {judgement.max_ratio:.3g} times (largest) what the rounding of one running sum gives"
         )
-        return "too large", "; ".join(filter(None, (large, remark)))
+        return "too large", "; ".join(filter(None, (large, remark, _fault(judgement, values, form, task, reference))))
+    if doubt:
+        return "too large", f"its errors are beyond the worst-case bound of full precision; {doubt}"
     return "beyond bound", _beyond_note(judgement, values, form, task, reference)
 
 
@@ -115,14 +126,29 @@ def _beyond_note(judgement: Judgement, values: NDArray[Any], form: Format, task:
     count = int((~np.isfinite(np.asarray(values, np.float64)) & wrong).sum())
     if count:
         told += f" ({count} of them infinite or NaN where the exact result is not)"
+    return "; ".join(filter(None, (told, copied(values, wrong), _fault(judgement, values, form, task, reference))))
+
+
+def _fault(judgement: Judgement, values: NDArray[Any], form: Format, task: Operation, reference: Exact) -> str:
+    """Say which common mistake gives results whose errors are of the size of rounding, where one does."""
+    bound = worst_case(task, reference, form)
+    wrong = judgement.beyond
+    with np.errstate(all="ignore"):
+        error = np.abs(np.asarray(reference.error(values), np.float64))
+    fitting: list[tuple[float, int, str]] = []  # error, place among the faults: the simplest first, what
     for what, faulty in task.faults():
         other = faulty()
         if other.shape != task.shape and np.prod(other.shape) != task.size:
             continue
-        error = np.abs(np.asarray(other.error(values.reshape(other.shape)))).reshape(task.shape)
-        if np.all(error[wrong] <= worst_case(task, reference, form)[wrong] * (1 + 1e-12)):
-            return f"{told}; these values fit the fault that {what}"
-    return told
+        left = np.abs(np.asarray(other.error(values.reshape(other.shape)), np.float64)).reshape(task.shape)
+        at = wrong if wrong.any() else np.ones(task.shape, bool)
+        if np.all(left[at] <= bound[at] * (1 + 1e-12)) and (wrong.any() or _rms(left) * _CLEARLY < _rms(error)):
+            fitting.append((_rms(left[at]), len(fitting), what))
+    return f"these values fit the fault that {min(fitting)[2]}" if fitting else ""
+
+
+def _rms(values: NDArray[Any]) -> float:
+    return math.sqrt(float(np.mean(np.square(values)))) if np.isfinite(values).all() else math.inf
 
 
 # -- all sides -------------------------------------------------------------------------------------------------------
