@@ -288,16 +288,32 @@ def test_table_shows_all_bounds_and_ones_own() -> None:
     assert table["Never"].why_not == "never applies"
     assert table["gamma"].closest > table["height"].closest > table["half_ulp"].closest >= 1
     assert table["hallman_ipsen"].closest > table["ulp_variance"].closest >= 1
+    assert [row.name for row in table.rows if row.kind == "other"] == ["stochastic_rounding", "random_order"]
+    assert table["stochastic_rounding"].largest == pytest.approx(2 * table["hallman_ipsen"].largest, rel=1e-3)
+    assert "come in random order" in str(bounds.table("sum", "serial", x[0]))
     assert "exceeded by" in str(table)
     assert "never applies" in table._repr_html_()
     row = {one["name"]: one for one in table.to_dict()["bounds"]}
     assert row["half"]["exceeded"] == table["half"].exceeded
+    assert set(row["stochastic_rounding"]) == {"name", "kind", "statement", "largest"}
     with pytest.raises(InputError, match="must return numbers of shape"):
         bounds.table("sum", "serial", x, axis=1, bounds=[lambda case: np.ones(3)])  # noqa: ARG005
     with pytest.raises(InputError, match="negative or NaN"):
         bounds.table("sum", "serial", x, axis=1, bounds=[lambda case: -case.magnitude])
     with pytest.raises(InputError, match="no bound 'x' in this table"):
         table["x"]
+
+
+def test_stochastic_rounding_stays_below_its_bound() -> None:
+    rng = np.random.default_rng(5)
+    x = fpsim.round_to(rng.random(300), "bfloat16")
+    total = np.zeros(2000)
+    for term in x.tolist():
+        total = fpsim.round_to(total + term, "bfloat16", mode="stochastic", rng=rng).astype(np.float64)
+    error = np.abs(total - float(np.sum(x.astype(np.float64))))
+    limit = float(bounds.stochastic_rounding(bounds.case("sum", "serial+acc(bfloat16)", x)))
+    assert np.mean(error > limit) <= 0.001
+    assert limit < 10 * np.quantile(error, 0.999)
 
 
 def test_linear_height_only_where_it_holds() -> None:

@@ -49,6 +49,7 @@ from fpsim.bounds.probable import (
     higham_mary,
     random_order,
     random_order_deviation,
+    stochastic_rounding,
     ulp_variance,
 )
 from fpsim.bounds.programs import OPERATIONS, WorstCase, check_operation, classical, worst_case
@@ -75,6 +76,6 @@ __all__ = [
     "higham_mary_bound", "kahan_bound", "n_roundings", "neumaier_bound", "of_strategy", "operands", "over_outputs",
     "overflow_possible", "pairwise_compensated_bound", "path_bound", "probability_factor", "random_data_bound",
     "random_order", "random_order_deviation", "real_sum_bound", "relative_rounding_error", "running",
-    "stochastic_azuma_bound", "stochastic_bound", "stochastic_variance_bound", "sum_bound", "superblock_bound",
+    "stochastic_azuma_bound", "stochastic_bound", "stochastic_rounding", "stochastic_variance_bound", "sum_bound", "superblock_bound",
     "superblock_height", "table", "ulp_variance", "uncorrected_bound", "underflow_error", "worst_case", "worst_cases",
 ]  # fmt: skip

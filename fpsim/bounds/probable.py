@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim.bounds.cases import Case, NotApplicableError
-from fpsim.bounds.formulas import hallman_ipsen_bound, higham_mary_bound, probability_factor
+from fpsim.bounds.formulas import hallman_ipsen_bound, higham_mary_bound, probability_factor, stochastic_bound
 from fpsim.bounds.worst import half_ulp, of_strategy
 from fpsim.errors import InputError
 from fpsim.formats import Format, as_format
@@ -43,6 +43,19 @@ def hallman_ipsen(case: Case, /) -> Floats:
     case.require(np.isfinite(sums.largest).all(), "a partial sum is not finite")
     u = case.u
     one = np.vectorize(lambda h: hallman_ipsen_bound(h, case.n, u, 1.0 / u, case.failure), otypes=[float])
+    return np.asarray(one(case.roundings) * sums.second)
+
+
+def stochastic_rounding(case: Case, /) -> Floats:
+    """Bound the error that the same tree has with stochastic rounding: `hallman_ipsen` with 2u.
+
+    No assumption: the local errors of stochastic rounding have mean zero whatever came before. Connolly, Higham & Mary,
+    SISC 43 (2021) A566-A585.
+    """
+    sums = case.partial_sums
+    case.require(np.isfinite(sums.largest).all(), "a partial sum is not finite")
+    u = case.u
+    one = np.vectorize(lambda h: stochastic_bound(h, case.n, u, 1.0 / u, case.failure), otypes=[float])
     return np.asarray(one(case.roundings) * sums.second)
 
 
@@ -146,8 +159,9 @@ def random_order_deviation(values: Any, /, *, form: Any = "float32", corrected: 
 
 
 def random_order(case: Case, /) -> Floats:
-    """Tail sqrt(2 ln(2/delta)) times the deviation of a serial sum whose terms come in random order, run to run.
+    """Bound how far a run is from the mean of all where the terms of a serial sum come in random order: a tail of deviations.
 
+    The tail is sqrt(2 ln(2/delta)) deviations.
     Bounds how far a run is from the mean of all runs, not from the exact sum: see `random_order_deviation`. Serial sums
     of one format, to nearest.
     """
@@ -163,3 +177,5 @@ def random_order(case: Case, /) -> Floats:
 
 
 PROBABLE = (higham_mary, hallman_ipsen, ulp_variance)
+#: Bounds of something else than the error of the case.
+BESIDE = (stochastic_rounding, random_order)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from fpsim.bounds.cases import Case, NotApplicableError, case
-from fpsim.bounds.probable import PROBABLE
+from fpsim.bounds.probable import BESIDE, PROBABLE
 from fpsim.bounds.worst import WORST
 from fpsim.errors import InputError
 from fpsim.orders import Order
@@ -20,8 +20,12 @@ Bound = Callable[[Case], Any]
 SCHEMA: Final = "fpsim.bounds/1"
 PROVED: Final[tuple[Bound, ...]] = WORST
 WITH_PROBABILITY: Final[tuple[Bound, ...]] = PROBABLE
+#: Of what else the same sum might do, which the table shows without comparing it with the error.
+OF_OTHERS: Final[tuple[Bound, ...]] = BESIDE
 #: What `table` shows.
-ALL: Final[tuple[Bound, ...]] = (*PROVED, *WITH_PROBABILITY)
+ALL: Final[tuple[Bound, ...]] = (*PROVED, *WITH_PROBABILITY, *OF_OTHERS)
+
+_KINDS: Final = (("proved", PROVED), ("probability", WITH_PROBABILITY), ("other", OF_OTHERS))
 
 
 def name_of(one: Bound, /) -> str:
@@ -60,12 +64,14 @@ class BoundRow:
     ----------
     name : str
         Name of the bound.
-    kind : {"proved", "probability", "own"}
-        Whether it is proved, holds with a probability, or is the user's own.
+    kind : {"proved", "probability", "other", "own"}
+        Whether it is proved, holds with a probability, does so for something else than this error (stochastic rounding,
+        terms in random order), or is the user's own.
     largest : float
         The largest over the outputs; NaN where it does not apply.
     closest : float
-        Smallest bound/error over the outputs: a bound that held is at least 1. Infinite where all errors are zero.
+        Smallest bound/error over the outputs: a bound that held is at least 1. Infinite where all errors are zero, NaN
+        where it bounds something else.
     exceeded : int
         Outputs whose error is larger.
     statement : str
@@ -87,7 +93,10 @@ class BoundRow:
         out: dict[str, Any] = {"name": self.name, "kind": self.kind, "statement": self.statement}
         if self.why_not:
             return {**out, "why_not": self.why_not}
-        numbers = {"largest": self.largest, "bound_over_error": self.closest}
+        numbers = {"largest": self.largest}
+        if self.kind == "other":
+            return {**out, "largest": self.largest if np.isfinite(self.largest) else str(self.largest)}
+        numbers["bound_over_error"] = self.closest
         plain = {key: value if np.isfinite(value) else str(value) for key, value in numbers.items()}
         return {**out, **plain, "exceeded": self.exceeded}
 
@@ -134,6 +143,9 @@ class BoundTable:
             if row.why_not:
                 out.append((row.name, row.kind, "-", row.why_not))
             else:
+                if row.kind == "other":
+                    out.append((row.name, row.kind, f"{row.largest:.3g}", row.statement))
+                    continue
                 note = f"exceeded by {row.exceeded}" if row.exceeded else row.statement
                 out.append((row.name, row.kind, f"{row.largest:.3g}", f"{row.closest:.3g} x error; {note}"))
         return out
@@ -209,7 +221,7 @@ def table(
     >>> from fpsim import bounds
     >>> x = np.random.default_rng(0).random(1000, np.float32)
     >>> shown = bounds.table("sum", "pairwise", x)
-    >>> all(row.closest >= 1 for row in shown.rows if not row.why_not)
+    >>> all(row.closest >= 1 for row in shown.rows if row.kind != "other" and not row.why_not)
     True
     >>> shown["compensated"].why_not
     'no compensation by collected errors'
@@ -218,12 +230,15 @@ def table(
     error = np.where(np.isnan(given.error), np.inf, given.error)
     rows = []
     for one in bounds:
-        kind = "proved" if one in PROVED else "probability" if one in WITH_PROBABILITY else "own"
+        kind = next((kind for kind, some in _KINDS if one in some), "own")
         statement = (getattr(one, "__doc__", None) or "").strip().partition("\n")[0].rstrip(".")
         try:
             found = evaluated(one, given)
         except NotApplicableError as why:
             rows.append(BoundRow(name_of(one), kind, np.nan, np.nan, 0, statement, str(why)))
+            continue
+        if kind == "other":
+            rows.append(BoundRow(name_of(one), kind, float(found.max(initial=0.0)), np.nan, 0, statement))
             continue
         some = error > 0
         with np.errstate(all="ignore"):
