@@ -76,7 +76,8 @@ def test_the_deciding_input_separates_fma_from_order() -> None:
     outcomes = {one.candidate: one.values for one in deciding.outcomes}
     assert len(outcomes) == sum(len(s.matches) for s in found.sides if len(s.matches) > 1)
     for text in ("serial", "lanes(2)", "split(3)+fma"):
-        given = tuple(float(fpsim.dot(*deciding.inputs(run), text)) for run, _ in deciding.places)
+        operands = [deciding.inputs(run) for run, _ in deciding.places]
+        given = tuple(float(fpsim.dot(one[0], one[1], text)) for one in operands)
         assert outcomes[text] == given
     assert len({outcomes[text] for text in ("serial", "lanes(2)", "split(3)+fma")}) == 3
     told = {name for group in deciding.undecided for name in group}

@@ -129,7 +129,8 @@ def test_large_maps_show_the_largest_of_each_block() -> None:
     cells, block = pooled(values)
     assert block == (3, 2)
     assert cells.shape == (234, 150)
-    assert (cells[0, 0], cells[-1, -1], np.count_nonzero(cells)) == (3.0, 7.0, 2)
+    assert [cells[0, 0], cells[-1, -1]] == [3.0, 7.0]
+    assert np.count_nonzero(cells) == 2
 
 
 def test_values_alone_infinities_and_single_numbers_have_reports() -> None:

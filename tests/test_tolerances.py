@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -201,7 +202,7 @@ def test_structured_and_drifting_data_are_flagged() -> None:
 def smooth(rng: np.random.Generator, shape: tuple[int, int], kind: str) -> Any:
     """Return rows whose terms change little from one to the next, each row scaled by a random factor."""
     line = np.arange(1.0, shape[1] + 1)
-    rows = {
+    rows: dict[str, Callable[[], Any]] = {
         "sorted": lambda: np.sort(rng.random(shape), axis=1),
         "1/k": lambda: (0.5 + rng.random((shape[0], 1))) / line,
         "constant": lambda: (0.5 + rng.random((shape[0], 1))) * np.ones(shape),
