@@ -141,7 +141,8 @@ def _general(
     observed: Sequence[Any], op: str, inputs: Any, names: Sequence[str] | None, settings: Mapping[str, Any], dtype: Any
 ) -> Explanation:
     from fpsim.explaining.judging import judged
-    from fpsim.explaining.observation import Case, Observation, Observed, operation_name
+    from fpsim.explaining.names import operation_name
+    from fpsim.explaining.observation import Case, Observation, Observed
     from fpsim.explaining.operations import OPERATIONS as KNOWN
     from fpsim.explaining.printed import read
     from fpsim.formats import as_format

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fpsim.errors import InputError
 from fpsim.explaining.expressions import make
+from fpsim.explaining.names import operation_name
 from fpsim.explaining.printed import Printed, is_number, read
 from fpsim.formats import Format, as_format, round_to
 
@@ -188,79 +189,6 @@ _MEASURES: Final = (
     (r"max(?:imum)? output", "max output", "exact"),
 )
 STATISTICS: Final = tuple(dict.fromkeys(name for _, name, _ in _MEASURES))
-#: Words of an operation's description, and its name; the first that fits counts.
-_OPERATIONS: Final = (
-    (r"finite diff|gradcheck|numerical grad", "finite_difference"),
-    (r"cumsum|cumulative sum|prefix sum|scan\b", "cumsum"),
-    (r"cumprod|cumulative prod", "cumprod"),
-    (r"all-?reduce|reduce-?scatter|mpi global sum", "all_reduce"),
-    (r"custom red|lambda red", "reduce"),
-    (r"log[-_ ]?softmax", "log_softmax"),
-    (r"softmax", "softmax"),
-    (r"log[-_ ]?sum[-_ ]?exp", "logsumexp"),
-    (r"rms[-_ ]?norm|root mean square", "rms_norm"),
-    (r"layer[-_ ]?norm", "layer_norm"),
-    (r"instance[-_ ]?norm|group[-_ ]?norm", "instance_norm"),
-    (r"(?:running|moving)[-_ ](?:var|mean)|batch[-_ ]?norm", "batch_norm"),
-    (r"rolling[-_ ]var", "rolling_var"),
-    (r"distance|cdist|pdist", "distance"),
-    (r"conv", "conv"),
-    (r"linspace|integer ramp", "linspace"),
-    (r"matmul|gemm|gemv|mat(?:rix)?[- ]?(?:mul|vec|prod)|\blinear\b|dense|batched", "matmul"),
-    (r"\bdot\b|inner product|sum of products?$", "dot"),
-    (r"\bsum|atomics|nansum|add\.reduce", "sum"),
-    (r"\bmean\b|average", "mean"),
-    (r"\bstd\b|standard dev", "std"),
-    (r"\bvar\b|variance", "var"),
-    (r"norm\b", "norm"),
-    (r"\bprod", "prod"),
-    (r"reciprocal|1/x", "reciprocal"),
-    (r"divi|a/a|quotient", "divide"),
-    (r"compar|less than", "compare"),
-)
-_ELEMENTARY = [
-    "exp2",
-    "expm1",
-    "exp",
-    "log2",
-    "log1p",
-    "log10",
-    "log",
-    "sin",
-    "cos",
-    "tan",
-    "tanh",
-    "sinh",
-    "cosh",
-    "asin",
-    "acos",
-    "atan",
-    "erf",
-    "sigmoid",
-    "rsqrt",
-    "sqrt",
-    "cbrt",
-    "pow",
-    "gelu",
-    "gamma",
-    "lgamma",
-    "abs",
-]
-
-
-def operation_name(text: str, /) -> str | None:
-    """Return the operation that a description names, or None."""
-    text = text.strip().lower()
-    for pattern, name in _OPERATIONS[:18]:
-        if re.search(pattern, text):
-            return name
-    for name in _ELEMENTARY:
-        if re.search(rf"\b{name}", text):
-            return name
-    for pattern, name in _OPERATIONS[18:]:
-        if re.search(pattern, text):
-            return name
-    return None
 
 
 # -- a case as a mapping ----------------------------------------------------------------------------------------------
@@ -446,6 +374,9 @@ def _observed(
             told = entry.get("dtype") or _from_name(name).get("dtype")
             own = as_format(told) if told else form
             printed = read(value, own, name=name)
+            if np.any(np.isinf(printed.values) & np.isfinite(np.asarray(_floats(value), np.float64))):
+                own = _wider(value)  # no number of the format stated prints so
+                printed = read(value, own, name=name)
             settings = {**_from_name(name), **{k: v for k, v in entry.items() if k not in ("side", "value", "dtype")}}
             sides.append(observed(name, printed, own, settings))
         elif isinstance(value, str) and re.search(r"\bflushed|all zeros|zeros?$", value):
@@ -454,6 +385,12 @@ def _observed(
             statements.append((name, str(value)))
     del op, given
     return tuple(sides), tuple(measures), tuple(statements)
+
+
+def _wider(value: Any) -> Format:
+    """Return the format that holds printed numbers beyond the range of the one stated."""
+    finite = np.abs(np.asarray(_floats(value), np.float64))
+    return as_format("float32" if np.max(finite[np.isfinite(finite)]) <= as_format("float32").max else "float64")
 
 
 def _from_name(name: str) -> dict[str, Any]:

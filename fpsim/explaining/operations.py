@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fpsim.explaining.names import ELEMENTARY
 from fpsim.explaining.observation import Case
 from fpsim.formats import FLOAT32, FLOAT64, Format
 
@@ -106,6 +107,16 @@ def _sum(case: Case) -> Reference:
     extra = extra + (case.op == "mean") * 2 * u * absolute
     pair = [np.asarray(v * abs(factor)).reshape(shape) for v in (bound + extra, np.hypot(size, extra / 2))]
     return _finish(case, (value * factor).reshape(shape), *pair)
+
+
+def _prod(case: Case) -> Reference:
+    terms, shape = terms_of(case)
+    t = wide(case, terms)
+    n, u = t.shape[1], unit_of(case)
+    with np.errstate(all="ignore"):
+        value = np.prod(t, axis=1)
+        pair = [np.asarray(factor * u * np.abs(value)).reshape(shape) for factor in (n, math.sqrt(n / 3))]
+    return _finish(case, value.reshape(shape), *pair)
 
 
 def _variance(case: Case) -> Reference:
@@ -359,40 +370,10 @@ def direct_bound(case: Case) -> Any:
     return (case.inputs[1].size + 1) * unit_of(case) * _correlated(case)[1]
 
 
-_ELEMENTWISE = [
-    "exp2",
-    "expm1",
-    "exp",
-    "log2",
-    "log1p",
-    "log10",
-    "log",
-    "sin",
-    "cos",
-    "tan",
-    "tanh",
-    "sinh",
-    "cosh",
-    "asin",
-    "acos",
-    "atan",
-    "erf",
-    "sigmoid",
-    "rsqrt",
-    "sqrt",
-    "cbrt",
-    "pow",
-    "gelu",
-    "gamma",
-    "lgamma",
-    "abs",
-    "reciprocal",
-    "divide",
-    "compare",
-]
+_ELEMENTWISE = (*ELEMENTARY, "reciprocal", "divide", "compare")
 #: How the exact results of each operation are found.
 OPERATIONS: Final[dict[str, Callable[[Case], Reference | None]]] = {
-    "sum": _sum, "mean": _sum, "all_reduce": _sum, "var": _variance, "std": _variance, "norm": _norm,
+    "sum": _sum, "mean": _sum, "all_reduce": _sum, "prod": _prod, "var": _variance, "std": _variance, "norm": _norm,
     "dot": _products, "matmul": _products, "cumsum": _scan, "cumprod": _scan, "softmax": _rowwise,
     "log_softmax": _rowwise, "logsumexp": _rowwise, "layer_norm": _normalisation, "instance_norm": _normalisation,
     "rms_norm": _normalisation, "distance": _distance, "linspace": _linspace, "rolling_var": _rolling,

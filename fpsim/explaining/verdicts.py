@@ -95,6 +95,11 @@ def _verdict(
         ) + "."
     if other := named("other computation"):
         return "different computation", f"Not rounding: the sides do not compute the same thing. {told(other)}."
+    if lost := _lost(observation):
+        return (
+            "different computation",
+            f"Not rounding: {OUT_OF_RANGE}: {lost} is infinite where another side is finite.",
+        )
     unlike = [text for name, text in observation.statements if _UNLIKE.search(text) or _UNLIKE.search(name)]
     if unlike and exact is not None and exact.bound.size and float(np.max(exact.bound)) == 0.0:
         return "bug suspected", f"Every order gives the same bits here, no rounding happens at all; yet: {unlike[0]}."
@@ -131,6 +136,18 @@ def _verdict(
             "Equal where every partial sum is exact, unequal where sums must be rounded: the order shows.",
         )
     return "unknown", "Nothing that was observed can be compared with a prediction."
+
+
+def _lost(observation: Observation) -> str:
+    """Return the name of a side that is infinite where another is finite, well within the range of its format; or ''."""
+    for side in observation.sides:
+        for other in observation.sides:
+            if other.values.shape == side.values.shape:
+                apart = np.isinf(side.values) & (np.abs(other.values) < 0.99 * side.format.max)
+                apart |= np.isinf(side.values) & np.isfinite(other.values) & (other.format.max > side.format.max)
+                if apart.any():
+                    return side.name
+    return ""
 
 
 def _finite(observation: Observation, side: Side) -> bool:
