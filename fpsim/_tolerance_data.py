@@ -108,6 +108,9 @@ def measured(
     if special.any():
         values, shifts = ([np.where(special, 0.0, x) for x in some_values] for some_values in (values, shifts))
         scale = np.where(special, 0.0, scale)
+        free = special & _infinite_or_not(op, sides, arrays, axis, pick) if not same else np.zeros_like(special)
+        values[0] = np.where(free, np.inf, values[0])
+        values[4] = np.where(free, np.inf, values[4])
         flags.append(f"terms of {int(special.sum())} outputs are not finite: there the results must be the same")
     if np.isinf(values[0]).any():
         flags.append("partial sums may overflow, and there is no tolerance then")
@@ -117,6 +120,23 @@ def measured(
         hard, variance, largest, drift, fixed, shift, shift_variance, slack, scale, term,
         tuple(dict.fromkeys(flags)),
     )  # fmt: skip
+
+
+def _infinite_or_not(
+    op: str, sides: list[Target], arrays: tuple[_Array, ...], axis: Any, pick: Callable[[Any], _Array]
+) -> NDArray[np.bool]:
+    """Tell which outputs with infinite terms may be NaN in one order and infinite in another.
+
+    That is where the sum of the finite terms may overflow, and no order gives NaN whatever they are.
+    """
+    finite = tuple(np.where(np.isfinite(x), x, x.dtype.type(0)) for x in arrays)
+    units = tuple(np.where(np.isfinite(x), np.sign(x), x) for x in arrays)
+    overflows = np.zeros(np.shape(pick(_result(op, finite, axis))), bool)
+    for member in (member for side in sides for member in side.members):
+        for one in member.variants() if isinstance(member, AnyOrder) else (member,):
+            overflows |= np.isinf(pick(bounds.bound(op, one, *finite, axis=axis)))
+    with np.errstate(all="ignore"):
+        return overflows & ~np.isnan(pick(_result(op, units, axis)))
 
 
 def check_shapes(op: str, arrays: tuple[_Array, ...], axis: Any) -> None:

@@ -47,7 +47,7 @@ def assert_close(actual: Any, expected: Any, tol: Tolerance, /) -> None:
         raise InputError(message)
     with np.errstate(all="ignore"):
         difference = np.where(_same(a, b), 0.0, np.abs(a - b))
-        wrong = ~(difference <= allowed)
+        wrong = ~((difference <= allowed) | np.isposinf(allowed))
         ratio = np.where(difference > 0, difference / allowed, np.where(wrong, np.inf, 0.0))
     ratio = np.where(np.isnan(ratio), np.where(wrong, np.inf, 0.0), ratio)
     _record("assert_close", not wrong.any(), float(ratio.max(initial=0.0)), tol)

@@ -308,6 +308,26 @@ def test_terms_that_are_not_finite() -> None:
         assert_close(one, other, tol)
 
 
+def test_infinite_terms_beside_sums_that_may_overflow() -> None:
+    big, inf = np.float32(3e38), np.float32(np.inf)
+    x = np.array([[-big, -big, inf, 1], [inf, 1, 2, 3], [inf, -inf, big, big], [np.nan, big, big, 1]], np.float32)
+    one = fpsim.sum(x, "serial", axis=1)
+    other = fpsim.sum(x, "reverse", axis=1)
+    assert np.isnan(one).tolist() == [True, False, True, True]
+    assert np.isnan(other).tolist() == [False, False, True, True]
+    for pair in (("serial", "reverse"), ("serial", "any order")):
+        tol = fpsim.tolerance("sum", x, between=pair, axis=1)
+        assert tol.probabilistic.tolist() == [np.inf, 0, 0, 0]
+        assert_close(one, other, tol)
+        with pytest.raises(AssertionError, match="outputs are further apart"):
+            assert_close(one, np.array([1, 2, np.nan, np.nan], np.float32), tol)
+    same = fpsim.tolerance("sum", x, between=("serial", "serial"), axis=1)
+    assert same.probabilistic.tolist() == [0, 0, 0, 0]
+    a = np.array([[inf, big], [inf, 1]], np.float32)
+    products = fpsim.tolerance("matmul", a, np.array([[1], [-2]], np.float32), between=("serial+fma", "any order+fma"))
+    assert products.probabilistic.tolist() == [[np.inf], [0]]
+
+
 def test_zeros_do_not_make_errors_drift() -> None:
     rng = np.random.default_rng(6)
     x = (rng.random(1000) * (rng.random(1000) < 0.3)).astype(np.float32)
