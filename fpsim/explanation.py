@@ -13,7 +13,7 @@ from fpsim._differences import Difference, Results, differences as _compare, nar
 from fpsim._matching import Match, Part, search
 from fpsim._observed_operation import OPERATIONS, Operation, operation
 from fpsim.errors import InputError
-from fpsim.explaining.attribution import attributions
+from fpsim.explaining.attribution import attributions, ranked
 from fpsim.explaining.deciding import for_operation
 from fpsim.explaining.evidence import of_operation, of_results
 from fpsim.explaining.linear import _closest, _mechanisms, _next_steps, _side, _strategy, _verdict
@@ -115,10 +115,10 @@ def explain(
     condition = np.asarray(reference.condition, np.float64)
     condition = condition[~np.isnan(condition)]
     spread = (float(np.median(condition)), float(condition.max())) if condition.size else None
+    chains = attributions(sides, differences, task.whole)
     return Explanation(
         verdict, reason, _mechanisms(sides, differences), sides, differences, _closest(sides),
-        _next_steps(verdict, sides), op, task.n, task.shape, spread,
-        attribution=attributions(sides, differences, task.whole),
+        _next_steps(verdict, sides), op, task.n, task.shape, spread, ranked=ranked(sides, chains), attribution=chains,
         deciding_input=for_operation(task, [side.matches for side in sides], next(iter(fitted.values()))[1]),
         _evidence=of_operation(fitted, task, reference, sampled),
     )  # fmt: skip

@@ -52,6 +52,8 @@ def test_a_single_change_is_the_whole_difference() -> None:
     (chain,) = _product("serial", "serial+fma").attribution
     assert [(s.change, s.share) for s in chain.steps] == [("FMA", 1.0)]
     assert "FMA 100 %" in str(chain)
+    assert _product("serial", "serial+fma").ranked == ("FMA",)
+    assert _product("serial", "split_k(4)+fma+operands(tf32)").ranked[0] == "reduced-precision operands"
 
 
 def test_no_chain_where_a_side_is_not_reproduced() -> None:

@@ -28,6 +28,12 @@ CHANGES: Final = (
     ("output rounding", ("output",)),
 )
 ORDER: Final = "order of additions"
+_MECHANISMS: Final = {
+    "operand precision": "reduced-precision operands",
+    "accumulator precision": "low-precision accumulator",
+    "compensation": "compensated summation",
+    "subnormal numbers": "subnormal numbers flushed to zero (FTZ/DAZ)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,3 +205,13 @@ def attributions(
             if chain is not None:
                 found.append(chain)
     return tuple(found)
+
+
+def ranked(sides: Sequence[Any], chains: Sequence[Attribution], /) -> tuple[str, ...]:
+    """Return the names of the mechanisms that chains and the status of sides give, the largest share first."""
+    steps = sorted((step for chain in chains for step in chain.steps if step.changed), key=lambda step: -step.share)
+    names = ["fault" for side in sides if side.status == "beyond bound"]
+    names += [_MECHANISMS["operand precision"] for side in sides if side.status == "reduced size"]
+    names += [_MECHANISMS.get(step.change, step.change) for step in steps]
+    names += [ORDER for side in sides if side.status == "rounding size"]
+    return tuple(dict.fromkeys(names))
