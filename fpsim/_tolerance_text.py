@@ -43,7 +43,7 @@ def as_text(t: Tolerance) -> str:
     worst, soft, sigma = (float(np.max(np.asarray(x))) for x in (t.worst_case, t.probabilistic, t.sigma))
     proved = "proved for these data" if t.proved else "the largest of the pilot data, not proved"
     lines = [
-        f"Tolerance of {t.op}, {t.dtype}, between {' and '.join(t.sides)}; {t.outputs} outputs in an assertion.",
+        f"Tolerance of {t.op}, {t.dtype}, between {' and '.join(t.sides)}; {t.outputs} output{'s' * (t.outputs > 1)} in an assertion.",
         f"rtol={rounded_up(t.rtol)}, atol={rounded_up(t.atol)}    at a confidence of 1 - {1 - t.confidence:.0e} for all outputs together",
         f"At most {t.false_alarms:.1g} false alarms are expected in 1,000 runs of a test with one such assertion.",
         f"worst case {worst:.3g} ({proved}); probabilistic {soft:.3g}; standard deviation {sigma:.3g}",
@@ -63,7 +63,7 @@ def as_text(t: Tolerance) -> str:
     lines.append("Default tolerances on the same data:")
     for name, (passes, size) in t.defaults().items():
         verdict = "passes correct results" if passes else "CAN FAIL on correct results"
-        lines.append(f"  {name:32} {verdict}; errors of up to {size:.3g} tolerances pass")
+        lines.append(f"  {name:32} {verdict}; bugs below {size:.3g} tolerances pass")
     return "\n".join(
         line
         for text in lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from fpsim._arrays import as_floats
 from fpsim._prediction_text import plain_number
 from fpsim.errors import InputError
-from fpsim.formats import as_format
+from fpsim.formats import Format, as_format
 from fpsim.tolerances import Tolerance
 
 __all__ = ["assert_bitwise_equal", "assert_close", "assert_explained", "assert_max_ulp"]
@@ -40,6 +41,7 @@ def assert_close(actual: Any, expected: Any, tol: Tolerance, /) -> None:
     InputError
         The shapes do not fit.
     """
+    __tracebackhide__ = True
     a, b, form = _pair(actual, expected)
     allowed = np.asarray(tol.probabilistic, np.float64)
     if allowed.ndim and allowed.shape != a.shape:
@@ -59,7 +61,7 @@ def assert_close(actual: Any, expected: Any, tol: Tolerance, /) -> None:
     message = (
         f"{int(wrong.sum())} of {a.size} outputs are further apart than rounding explains, {_spread(wrong)}"
         f"{_not_finite(wrong, a, b)}\n"
-        f"worst at {list(map(int, place))}: {a[place]!r} and {b[place]!r}, {_ulps(a[place], b[place], form):.6g} ulps apart,"
+        f"worst at {list(map(int, place))}: {_number(a[place], form)} and {_number(b[place], form)}, {_ulps(a[place], b[place], form):.6g} ulps apart,"
         f" {difference[place]:.3g} where {size:.3g} is allowed (worst case {worst:.3g}: {relation})\n"
         f"tolerance: {tol.op} between {' and '.join(tol.sides)}, at a confidence of 1 - {1 - tol.confidence:.0e}\n"
         f"it allows for {tol.mechanism}"
@@ -87,6 +89,7 @@ def assert_explained(*observed: Any, **settings: Any) -> None:
     >>> x = np.random.default_rng(0).random(300, np.float32)
     >>> assert_explained(fpsim.sum(x, "serial"), fpsim.sum(x, "pairwise"), op="sum", inputs=x)
     """
+    __tracebackhide__ = True
     from fpsim.explanation import explain
 
     found = explain(*observed, **settings)
@@ -106,6 +109,7 @@ def assert_max_ulp(actual: Any, expected: Any, ulps: float, /) -> None:
     ulps : float
         The most that is allowed, in ulps of `expected`.
     """
+    __tracebackhide__ = True
     a, b, form = _pair(actual, expected)
     apart = np.array([_ulps(x, y, form) for x, y in zip(a.reshape(-1), b.reshape(-1), strict=True)]).reshape(a.shape)
     wrong = ~((apart <= ulps) | _same(a, b))
@@ -113,9 +117,9 @@ def assert_max_ulp(actual: Any, expected: Any, ulps: float, /) -> None:
     if wrong.any():
         place = _worst(np.where(np.isnan(apart), np.inf, apart))
         message = (
-            f"{int(wrong.sum())} of {a.size} outputs differ by more than {ulps:g} ulps, {_spread(wrong)};"
+            f"{int(wrong.sum())} of {a.size} outputs differ by more than {ulps:g} ulp{'s' * (ulps != 1)}, {_spread(wrong)};"
             f" worst at {list(map(int, place))}:"
-            f" {a[place]!r} and {b[place]!r}, {apart[place]:.6g} ulps apart"
+            f" {_number(a[place], form)} and {_number(b[place], form)}, {apart[place]:.6g} ulps apart"
         )
         raise AssertionError(message)
 
@@ -128,6 +132,7 @@ def assert_bitwise_equal(actual: Any, expected: Any, /) -> None:
     actual, expected : array_like
         Results of one shape and type.
     """
+    __tracebackhide__ = True
     a, b, form = _pair(actual, expected)
     kinds = [as_floats(x)[1] for x in (actual, expected)]
     if kinds[0] != kinds[1]:
@@ -145,6 +150,7 @@ def assert_bitwise_equal(actual: Any, expected: Any, /) -> None:
 
 
 def _pair(actual: Any, expected: Any) -> tuple[_Array, _Array, Any]:
+    __tracebackhide__ = True
     (a, form), (b, other) = as_floats(actual, name="actual"), as_floats(expected, name="expected")
     if a.shape != b.shape:
         message = f"the results have different shapes, {a.shape} and {b.shape}"
@@ -199,6 +205,11 @@ def _same(a: _Array, b: _Array) -> NDArray[np.bool]:
 
 def _worst(x: _Array) -> tuple[Any, ...]:
     return tuple(np.unravel_index(int(np.argmax(x)), x.shape))
+
+
+def _number(x: Any, form: Format) -> str:
+    """Return a number with as many digits as tell those of a format apart."""
+    return f"{float(x):.{1 + math.ceil(form.precision * math.log10(2.0))}g}"
 
 
 def _ulps(a: Any, b: Any, form: Any) -> float:
