@@ -142,7 +142,9 @@ def test_edges_in_another_order() -> None:
     found = fpsim.explain(mixed, product("serial", SIGNED_A, SIGNED_B), op="matmul", inputs=(SIGNED_A, SIGNED_B))
     assert found.verdict == "expected rounding"
     first, second = found.sides[0].parts
-    assert (first.strategy, second.strategy) == ("serial+fma", "lanes(4, combine=pairwise)+fma")
+    # NumPy's own rule is serial+fma in these columns, and gives some of the others by chance
+    assert first.strategy == "numpy_matmul(core=skylakex, threads=1)"
+    assert second.strategy == "lanes(4, combine=pairwise)+fma"
     assert "columns 16 to 19" in second.where
 
 
