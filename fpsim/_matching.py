@@ -146,8 +146,11 @@ def _search(
             same = given_bits == seen[name]
             if same.all():
                 survivors[name].append(candidate)
-            elif same.mean() > best[name][0]:
-                best[name] = float(same.mean()), candidate
+            else:
+                share, other = float(same.mean()), best[name][1]
+                simpler = other is not None and share == best[name][0] and candidate.rank < other.rank
+                if share > best[name][0] or simpler:
+                    best[name] = share, candidate
     found = {}
     for name, values in sides.items():
         matches = _confirmed(operation, survivors[name], wanted[name], kind, sample)
