@@ -208,7 +208,8 @@ def _part(
     hard = np.minimum(own.hard, worst)
     variance, largest, drift = own.variance, own.largest, own.drift
     if np.any(drift):
-        flags.append(f"{chosen} truncates: its errors lean toward zero, by up to {float(np.max(np.abs(drift))):.3g}")
+        most = float(np.max(np.abs(drift[np.isfinite(drift)]), initial=0.0))
+        flags.append(f"{chosen} truncates: its errors lean toward zero, by up to {most:.3g}")
     if structured and np.any(hard > 0):
         found = structured_errors(op, chosen, given.values, axis, rng, structured)
         if found is None:

@@ -46,8 +46,9 @@ def is_structured(op: str, arrays: tuple[_Array, ...], axis: Any) -> bool:
         with np.errstate(invalid="ignore"):
             steps = np.sign(np.diff(some.astype(np.float64), axis=1))
         turns = (steps[:, 1:] * steps[:, :-1] < 0).sum(axis=1)
+        smooth = (turns <= n // 16) & np.isfinite(some).all(axis=1)
         few = np.array([np.unique(row).size <= max(2, n // 16) for row in some])
-        found.append(n > 3 and bool(((turns <= n // 16) | few).any()))
+        found.append(n > 3 and bool((smooth | few).any()))
     return all(found)
 
 

@@ -75,6 +75,19 @@ def test_float32_and_an_h200_in_reduced_precision(case: str) -> None:
         assert_close(serial(a, b), gpu, strict)  # passed off as float32
 
 
+@pytest.mark.parametrize("case", [name for name in UNITS if "/special" in name and name[-2:] not in ("/a", "/b")])
+def test_infinite_and_overflowing_operands_on_an_h200(case: str) -> None:
+    where, _, kind = case.rpartition("/")
+    a, b, gpu = UNITS[f"{where}/a"], UNITS[f"{where}/b"], UNITS[case]
+    cpu = fpsim.matmul(a, b, "serial+fma")
+    tol = fpsim.tolerance("matmul", a, b, between=("serial+fma", strategy_of(where.partition("/")[0], kind)))
+    assert_close(cpu, gpu, tol)
+    nan = np.isnan(cpu) & np.isnan(gpu)
+    assert nan.any()
+    with pytest.raises(AssertionError, match="outputs are further apart"):
+        assert_close(cpu, np.where(nan, 1, gpu), tol)
+
+
 @pytest.mark.parametrize("k", [16, 256, 4096])
 @pytest.mark.parametrize("law", ["uniform(0, 1)", "normal"])
 def test_tf32_is_told_from_float32(k: int, law: str) -> None:

@@ -234,9 +234,13 @@ def test_structured_products_one_by_one_and_together() -> None:
     assert (square.probabilistic < 0.5 * square.worst_case).all()
 
 
-def test_what_is_too_large_to_measure_or_has_any_order_gets_its_worst_case() -> None:
-    large = np.tile(np.float32(0.1), (50, 350_000))
-    tol = fpsim.tolerance("sum", large, strategy="serial", axis=1)
+def test_what_is_too_large_to_measure_or_has_any_order_gets_its_worst_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = np.tile(np.float32(0.1), (50, 300))
+    small = fpsim.tolerance("sum", large, strategy="pairwise", axis=1)
+    assert (small.probabilistic < small.worst_case).all()
+    with monkeypatch.context() as patch:
+        patch.setattr("fpsim._tolerance_drift._MOST_SUMMED", large.size - 1)
+        tol = fpsim.tolerance("sum", large, strategy="pairwise", axis=1)
     assert (tol.probabilistic == tol.worst_case).all()
     assert any("worst case is used" in flag for flag in tol.flags)
     steps = np.linspace(0.1, 1, 200).astype(np.float32)
@@ -300,6 +304,7 @@ def test_terms_that_are_not_finite() -> None:
     assert tol.probabilistic[:3].tolist() == [0, 0, 0]
     assert 0 < tol.atol < 1e-4
     assert any("3 outputs are not finite" in flag for flag in tol.flags)
+    assert not any("structured" in flag for flag in tol.flags)
     one, other = fpsim.sum(x, "serial", axis=1), fpsim.sum(x, "pairwise", axis=1)
     assert_close(one, other, tol)
     np.testing.assert_allclose(one, other, **tol.kwargs("numpy"))
