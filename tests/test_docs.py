@@ -24,7 +24,7 @@ MODULES = sorted(
 )
 COMMANDS = sorted(
     {
-        part.strip()
+        part.partition(" > ")[0].strip()
         for page in PAGES
         for block in re.findall(r"```console\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
         for line in block.splitlines()

@@ -74,7 +74,7 @@ def explain_live(
     Examples
     --------
     >>> from fpsim.explaining.live import explain_live
-    >>> found = explain_live("numpy.sum", against=["numba.serial"], shape=[100])
+    >>> found = explain_live("numpy.sum", against=["numba.serial"], shape=[1000])
     >>> found.verdict, [side.name for side in found.sides]
     ('expected rounding', ['numpy', 'numba.serial'])
     """
