@@ -39,13 +39,13 @@ class Spread:
         The operation.
     strategy : Strategy
         The strategy, with its random order.
-    results : ndarray, shape (runs, *outputs)
+    results : ndarray, shape (runs, ...)
         What the emulated runs gave.
-    exact : ndarray, shape (*outputs,)
+    exact : ndarray, shape of the outputs
         The exact result, rounded to float64.
     terms : int
         How many terms or partial sums arrive in a random order, of the output that has most; 0 where that is not known.
-    mean, std : ndarray, shape (*outputs,)
+    mean, std : ndarray, shape of the outputs
         Of the results.
     predicted_mean, predicted_std : ndarray or None
         The same in closed form, for one chain of additions in uniformly random order.
@@ -112,7 +112,7 @@ class Spread:
 
         Parameters
         ----------
-        observed : array_like, shape (runs, *outputs)
+        observed : array_like, shape (runs, ...)
             Results of real runs on the same data.
         error_rate : float
             Probability that runs which differ by nothing but a uniformly random order are called unlikely.

@@ -176,7 +176,7 @@ class Possible:
     ----------
     candidates : Candidates
         The orders.
-    results : array, (distinct, *outputs)
+    results : array, (distinct, ...)
         The distinct results, of the likeliest order first.
     orders : tuple of tuple of str
         The strategies that give each of them.
