@@ -155,6 +155,6 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     close = [one for one in found["assertions"] if "confidence" in one]
     if close:
         terminalreporter.write_line(
-            f"fpsim: {len(close)} assertions by tolerance, {sum(not one['passed'] for one in close)} failed;"
+            f"fpsim: {len(close)} assertion{'s' * (len(close) > 1)} by tolerance, {sum(not one['passed'] for one in close)} failed;"
             f" {found['expected_false_alarms_per_1000_runs']:.2g} false alarms expected in 1,000 runs"
         )

@@ -143,7 +143,10 @@ def assert_bitwise_equal(actual: Any, expected: Any, /) -> None:
     if wrong.any():
         zeros = int((wrong & (a == 0) & (b == 0)).sum())
         places = [tuple(map(int, place)) for place in np.argwhere(wrong)[:_SHOWN]]
-        shown = ", ".join(f"{list(p)}: {a[p]!r} and {b[p]!r} ({_ulps(a[p], b[p], form):.6g} ulps)" for p in places)
+        shown = ", ".join(
+            f"{list(p)}: {_number(a[p], form)} and {_number(b[p], form)} ({_ulps(a[p], b[p], form):.6g} ulps)"
+            for p in places
+        )
         extra = f", {zeros} of them only in the sign of zero" if zeros else ""
         message = f"{int(wrong.sum())} of {a.size} outputs have other bits{extra}, {_spread(wrong)}; {shown}"
         raise AssertionError(message)

@@ -416,8 +416,12 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ["tolerance", "sum", "--data", "normal", "--shape", "5"],
         [*command, "--strategy", "serial", "--confidence", "much"],
         [*command, "--strategy", "serial", "--outputs", "0"],
+        [*command, "--strategy", "numpy", "--dtype", "bfloat16"],
+        ["tolerance", "mean", "--data", "normal", "--shape", "5", "--strategy", "serial"],
     ):
         assert main(wrong) == 2
+    assert main([*command, "--strategy", "serial+fma", "--dtype", "bfloat16"]) == 0
+    assert "matmul, bfloat16," in capsys.readouterr().out
 
 
 def test_command_as_it_is_written_in_a_shell(capsys: pytest.CaptureFixture[str]) -> None:

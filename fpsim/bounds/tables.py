@@ -147,7 +147,8 @@ class BoundTable:
                     out.append((row.name, row.kind, f"{row.largest:.3g}", row.statement))
                     continue
                 note = f"exceeded by {row.exceeded}" if row.exceeded else row.statement
-                out.append((row.name, row.kind, f"{row.largest:.3g}", f"{row.closest:.3g} x error; {note}"))
+                beside = f"{row.closest:.3g} x error" if row.closest != np.inf else "no error"
+                out.append((row.name, row.kind, f"{row.largest:.3g}", f"{beside}; {note}"))
         return out
 
     def __str__(self) -> str:

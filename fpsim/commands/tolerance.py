@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 from fpsim.commands._options import number, whole
@@ -60,8 +61,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.force:
         message = "--force is for --table"
         raise InputError(message)
+    if (arguments.strategy is None) == (arguments.between is None):
+        message = "say --strategy TEXT for a tolerance against the exact result, or --between ONE OTHER for two results"
+        raise InputError(message)
+    from fpsim._tolerance_data import check_operation
     from fpsim.tolerances import tolerance
 
+    check_operation(arguments.op)
     settings: dict[str, Any] = {
         "confidence": number("--confidence", arguments.confidence),
         "rng": whole("--seed", arguments.seed, 0),
@@ -85,7 +91,9 @@ def run(arguments: argparse.Namespace) -> int:
         example = []
 
     def resolved(text: str) -> str:
-        return routine_strategy(text, arguments.op, example or _empty(arguments.op, arguments.shape, settings["dtype"]))
+        return routine_strategy(
+            text, arguments.op, lambda: example or _empty(arguments.op, arguments.shape, settings["dtype"])
+        )
 
     if arguments.strategy is not None:
         settings["strategy"] = resolved(arguments.strategy)
@@ -135,8 +143,8 @@ def _run_table(arguments: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def routine_strategy(text: str, op: str, operands: list[Any]) -> str:
-    """Return the strategy of a real routine, such as ``numpy``, for these operands; of any other text the text.
+def routine_strategy(text: str, op: str, example: Callable[[], list[Any]]) -> str:
+    """Return the strategy of a real routine, such as ``numpy``, for such operands; of any other text the text.
 
     Raises
     ------
@@ -152,7 +160,7 @@ def routine_strategy(text: str, op: str, operands: list[Any]) -> str:
     found = [one for one in implementations() if one.name == name]
     if not found:
         return text
-    operation = op
+    operation, operands = op, example()
     if op == "sum" and operands[0].ndim == 2:
         operation = "sum_axis1"
     return str(found[0].strategy(operation, *operands))
