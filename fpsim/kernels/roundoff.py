@@ -17,6 +17,7 @@ from fpsim.kernels._jit import inlined, kernel
 from fpsim.kernels.fused import LEAST_POWER, TERMS, UNIT, ZERO_POWER
 from fpsim.kernels.fused_kinds import power_of
 from fpsim.kernels.general import ACCUMULATOR, FMA, HAS_OUTPUT, OUTPUT, PRODUCT, added, fused, multiplied, rounded
+from fpsim.kernels.rounding import power_of_two_bits
 from fpsim.kernels.sequencer import (
     ADD,
     ARITHMETIC,
@@ -43,26 +44,37 @@ _TO_NEAREST = 2  # rounding modes below this one are to nearest, with errors of 
 
 
 @inlined
+def exponent_of(x: float) -> int:
+    """Return e where 2**e <= abs(x) < 2**(e + 1), for a finite x other than zero."""
+    bits: Any = np.float64(x).view(np.int64)
+    field = (bits >> 52) & 0x7FF
+    return field - 1023 if 0 < field < 0x7FF else math.frexp(x)[1] - 1
+
+
+@inlined
+def power_of_two(exponent: int) -> float:
+    """Return 2**exponent in float64."""
+    if exponent > 1023:
+        return math.inf
+    bits: Any = np.int64(power_of_two_bits(exponent))
+    return bits.view(np.float64) if exponent >= -1074 else 0.0
+
+
+@inlined
 def grid_of(x: float) -> int:
     """Return the exponent of the largest power of two that divides x."""
     if x == 0.0 or x - x != 0.0:
         return _FAR
-    mantissa, exponent = math.frexp(x)
-    whole = np.int64(abs(mantissa) * 9007199254740992.0)  # 2**53
-    low = whole & -whole
-    zeros = 0
-    while low > 1:
-        low >>= 1
-        zeros += 1
-    return exponent - 53 + zeros
+    bits: Any = np.float64(x).view(np.int64)
+    field = (bits >> 52) & 0x7FF
+    whole = (bits & 0xF_FFFF_FFFF_FFFF) | (0x10_0000_0000_0000 if field > 0 else 0)
+    return max(field, 1) - 1075 + exponent_of(float(whole & -whole))
 
 
 @inlined
 def ulp_exponent(x: float, precision: int, emin: int) -> int:
     """Return the exponent of the ulp of x in a format."""
-    if x == 0.0:
-        return emin - precision + 1
-    return max(math.frexp(x)[1] - 1, emin) - precision + 1
+    return (max(exponent_of(x), emin) if x != 0.0 else emin) - precision + 1
 
 
 @inlined
@@ -79,6 +91,8 @@ def smaller(a: float, a_grid: int, x: float, grid: int, table: Any, f: int) -> f
 @inlined
 def overflows(value: float, table: Any, f: int) -> bool:
     """Whether rounding a value to a format goes beyond its largest number, whatever stands for infinity there."""
+    if abs(value) < table[f + 2]:
+        return False
     exponent = ulp_exponent(table[f + 2], int(table[f]), int(table[f + 1]))
     if int(table[f + 5]) < _TO_NEAREST:
         exponent -= 1
@@ -88,54 +102,43 @@ def overflows(value: float, table: Any, f: int) -> bool:
 
 @kernel
 def note(
-    total: float,
-    value: float,
-    grid: int,
-    odd: float,
-    small: float,
-    table: Any,
-    f: int,
-    m: int,
-    j: int,
-    hard: Any,
-    variance: Any,
-    largest: Any,
-) -> tuple[int, float]:
+    total: float, value: float, grid: int, odd: float, small: float, table: Any, f: int
+) -> tuple[int, float, float, float]:
     """Account for one rounding to `total` of a number on a grid, whose last bit is 1 with probability `odd`.
 
-    Returns the same of the result. A tie goes to even, so that after one dropped bit the last bit is 0 more often.
-    `value` is the number in float64: it tells an overflow that saturates from a rounding. The error is no larger than
-    `small`, which counts if float64 has it with full precision.
+    Returns the same of the result, then the largest error and its variance. A tie goes to even, so that after one
+    dropped bit the last bit is 0 more often. `value` is the number in float64: it tells an overflow that saturates from a
+    rounding. The error is no larger than `small`, which counts if float64 has it with full precision.
     """
     if total - total != 0.0 or overflows(value, table, f):
-        hard[m, j] += math.inf
-        variance[m, j] += math.inf
-        return grid, odd
+        return grid, odd, math.inf, math.inf
     ulp = ulp_exponent(total, int(table[f]), int(table[f + 1]))
     if ulp <= grid:
-        return grid, odd
-    size = math.ldexp(1.0, ulp)
+        return grid, odd, 0.0, 0.0
+    size = power_of_two(ulp)
     lost = ulp - grid
     if int(table[f + 5]) >= _TO_NEAREST:
-        hard[m, j] += size
-        variance[m, j] += size * size / 12.0
-        return ulp, 0.5
+        return ulp, 0.5, size, size * size / 12.0
     if lost == 1:
         spread = 0.25 * odd
         odd = 0.5 * (1.0 - odd)
     else:
-        ties = math.ldexp(1.0, -lost) if lost < 500 else 0.0
+        ties = power_of_two(-lost)
         spread = (1.0 + 2.0 * ties * ties) / 12.0
         odd = 0.5 * (1.0 - ties)
     spread *= size * size
     if small > _SMALL:
-        spread = min(spread, small * small)
-        hard[m, j] += min(0.5 * size, small)
-    else:
-        hard[m, j] += 0.5 * size if size > _SMALL else size
-    variance[m, j] += spread
-    largest[m, j] = max(largest[m, j], spread)
-    return ulp, odd
+        return ulp, odd, min(0.5 * size, small), min(spread, small * small)
+    return ulp, odd, 0.5 * size if size > _SMALL else size, spread
+
+
+@inlined
+def charge(out: Any, m: int, j: int, hard: float, spread: float) -> None:
+    """Add one rounding to the account of an output."""
+    out[0, m, j] += hard
+    out[1, m, j] += spread
+    if spread < math.inf:
+        out[2, m, j] = max(out[2, m, j], spread)
 
 
 @inlined
@@ -162,7 +165,6 @@ def _leaves(
     p: Any,
     out: Any,
 ) -> None:
-    hard, variance, largest = out[0], out[1], out[2]
     r = code[at, DST]
     columns = right.shape[1]
     if code[at, START] == START_ZERO or code[at, START] == START_NEGATIVE_ZERO:
@@ -183,7 +185,8 @@ def _leaves(
                 if has_left and (first or not fma):
                     exact = left[k] * x
                     x = multiplied(left[k], x, table, PRODUCT)
-                    grid, odd = note(x, exact, grid, odd, abs(exact), table, PRODUCT, m, j, hard, variance, largest)
+                    grid, odd, hard, spread = note(x, exact, grid, odd, abs(exact), table, PRODUCT)
+                    charge(out, m, j, hard, spread)
                 if first:
                     total = rounded(x, table, ACCUMULATOR)
                     small = abs(x)
@@ -198,9 +201,8 @@ def _leaves(
                     value = s[r, j] + x
                     small = smaller(s[r, j], q[r, j], x, grid, table, ACCUMULATOR)
                     grid, odd = last_bit(q[r, j], p[r, j], grid, odd)
-                q[r, j], p[r, j] = note(
-                    total, value, grid, odd, small, table, ACCUMULATOR, m, j, hard, variance, largest
-                )
+                q[r, j], p[r, j], hard, spread = note(total, value, grid, odd, small, table, ACCUMULATOR)
+                charge(out, m, j, hard, spread)
                 s[r, j] = total
             first = False
 
@@ -242,7 +244,7 @@ def _fused_leaves(
             if result - result != 0.0 or overflows(value, table, ACCUMULATOR):
                 hard = math.inf
             elif result != value:
-                ulp = math.ldexp(1.0, ulp_exponent(value, int(table[ACCUMULATOR]), int(table[ACCUMULATOR + 1])))
+                ulp = power_of_two(ulp_exponent(value, int(table[ACCUMULATOR]), int(table[ACCUMULATOR + 1])))
                 hard += 0.5 * ulp if nearest else ulp
                 spread += ulp * ulp / (8.0 if nearest else 12.0)
                 if not nearest:
@@ -274,7 +276,6 @@ def account(
     out : float64 array of shape (4, m, columns), zeros
         Takes the bound, the variance, the largest part of it that comes from one rounding, and the mean.
     """
-    hard, variance, largest = out[0], out[1], out[2]
     for m in range(left.shape[0]):
         restart(nodes, stack)
         while stack[0, 0] > 0:
@@ -295,15 +296,13 @@ def account(
                         value = s[r, j] + s[r + 1, j]
                         small = smaller(s[r, j], q[r, j], s[r + 1, j], q[r + 1, j], table, ACCUMULATOR)
                         grid, odd = last_bit(q[r, j], p[r, j], q[r + 1, j], p[r + 1, j])
-                        q[r, j], p[r, j] = note(
-                            total, value, grid, odd, small, table, ACCUMULATOR, m, j, hard, variance, largest
-                        )
+                        q[r, j], p[r, j], hard, spread = note(total, value, grid, odd, small, table, ACCUMULATOR)
+                        charge(out, m, j, hard, spread)
                         s[r, j] = total
                 elif table[HAS_OUTPUT] != 0.0:
                     for j in range(s.shape[1]):
                         total = rounded(s[r, j], table, OUTPUT)
                         small = abs(s[r, j])
-                        q[r, j], p[r, j] = note(
-                            total, s[r, j], q[r, j], p[r, j], small, table, OUTPUT, m, j, hard, variance, largest
-                        )
+                        q[r, j], p[r, j], hard, spread = note(total, s[r, j], q[r, j], p[r, j], small, table, OUTPUT)
+                        charge(out, m, j, hard, spread)
                         s[r, j] = total
