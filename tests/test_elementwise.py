@@ -29,12 +29,13 @@ from fpsim.devices.elementwise import (
     ulp_errors,
 )
 from fpsim.errors import InputError, MissingExtraError
-from fpsim.kernels import elementwise as kernels
+from fpsim.kernels import activations, elementwise as kernels
 
 Array = NDArray[Any]
 
 DATA = Path(__file__).parent / "data"
 TRANSCENDENTAL = [name for name, f in FUNCTIONS.items() if f.exact is not None]
+HALVED = [name for name, f in FUNCTIONS.items() if f.halves]
 REQUIRED = ["add", "subtract", "multiply", "divide", "sqrt"]
 NUMPY, NUMBA = elementwise_implementations()[:2]
 
@@ -42,27 +43,46 @@ TINY, HUGE, INF, NAN = 2.0**-149, float(np.finfo(np.float32).max), math.inf, mat
 
 # MPFR rounds correctly in any format: 24 bits from 2**-149 to 2**128 is float32.
 MPFR = gmpy2.context(precision=24, emin=-148, emax=128, subnormalize=True)
-WIDE = gmpy2.context(precision=200)
+WIDE = gmpy2.context(precision=800)
 
 ORACLES: dict[str, Callable[..., Any]] = {
     "add": gmpy2.add, "subtract": gmpy2.sub, "multiply": gmpy2.mul, "divide": gmpy2.div, "sqrt": gmpy2.sqrt,
     "fma": gmpy2.fma, "multiply_add": gmpy2.fma, "exp": gmpy2.exp, "exp2": gmpy2.exp2, "expm1": gmpy2.expm1,
     "log": gmpy2.log, "log2": gmpy2.log2, "log1p": gmpy2.log1p, "sin": gmpy2.sin, "cos": gmpy2.cos,
     "tanh": gmpy2.tanh, "erf": gmpy2.erf, "rsqrt": gmpy2.rec_sqrt, "pow": lambda x, y: x**y,
+    "reciprocal": lambda x: 1 / x,
 }  # fmt: skip
 
 
+def _gelu_tanh(x: Any) -> Any:
+    u = gmpy2.sqrt(2 / gmpy2.const_pi()) * (x + gmpy2.mpfr(44715) / 1000000 * x**3)
+    return x / (1 + gmpy2.exp(-2 * u))
+
+
+# MPFR lacks these: they are composed in 800 bits.
+COMPOSED: dict[str, Callable[..., Any]] = {
+    "sigmoid": lambda x: 1 / (1 + gmpy2.exp(-x)),
+    "silu": lambda x: x / (1 + gmpy2.exp(-x)),
+    "gelu": lambda x: x / 2 * gmpy2.erfc(-x / gmpy2.sqrt(gmpy2.mpfr(2))),
+    "gelu_tanh": _gelu_tanh,
+    "softplus": lambda x: max(x, 0) + gmpy2.log1p(gmpy2.exp(-abs(x))),
+}
+
+
 def mpfr(name: str, operands: list[Array]) -> Array:
-    """Return the correctly rounded results by MPFR; sigmoid by its own series of bits."""
+    """Return the correctly rounded results by MPFR; limits for values at infinities."""
     out = []
     for values in zip(*(x.tolist() for x in operands), strict=True):
-        if name == "sigmoid":
+        if name in HALVED and values[0] == -INF:
+            out.append(-0.0)
+            continue
+        if name in COMPOSED:
             with WIDE:
-                wide = 1 / (1 + gmpy2.exp(-gmpy2.mpfr(values[0])))
+                wide = COMPOSED[name](gmpy2.mpfr(values[0]))
             with MPFR:
                 out.append(float(gmpy2.mpfr(wide)))
             continue
-        if name == "rsqrt" and values[0] == 0:
+        if name in {"rsqrt", "reciprocal"} and values[0] == 0:
             out.append(math.copysign(INF, values[0]))  # IEEE 754-2019, 9.2.1; MPFR gives +inf for -0
             continue
         with MPFR:
@@ -177,6 +197,32 @@ EDGES: list[tuple[str, tuple[float, ...], float]] = [
     ("pow", (4097.0, 2.0), 16785408.0),  # 16785409 is in the middle of two numbers: to even
     ("pow", (4099.0, 2.0), 16801800.0),  # 16801801 likewise, to the even one below
     ("pow", (289.0**2, 1.5), 24137568.0),  # 17**6 = 24137569, likewise
+    ("reciprocal", (-0.0,), -INF),
+    ("reciprocal", (-INF,), -0.0),
+    ("reciprocal", (HUGE,), 2.0**-128),
+    ("silu", (-INF,), -0.0),  # the formula has -inf / inf
+    ("silu", (INF,), INF),
+    ("silu", (-0.0,), -0.0),
+    ("silu", (TINY,), TINY),  # 1/2 and a little of the smallest number
+    ("silu", (-TINY,), -0.0),
+    ("silu", (-3 * TINY,), -TINY),
+    ("silu", (3 * TINY,), 2 * TINY),
+    ("silu", (-800.0,), -0.0),
+    ("gelu", (-INF,), -0.0),
+    ("gelu", (TINY,), TINY),
+    ("gelu", (-15.0,), -0.0),
+    ("gelu", (-HUGE,), -0.0),
+    ("gelu", (HUGE,), HUGE),
+    ("gelu_tanh", (-INF,), -0.0),
+    ("gelu_tanh", (INF,), INF),
+    ("gelu_tanh", (NAN,), NAN),
+    ("gelu_tanh", (-HUGE,), -0.0),
+    ("gelu_tanh", (-TINY,), -0.0),
+    ("softplus", (-INF,), 0.0),
+    ("softplus", (INF,), INF),
+    ("softplus", (HUGE,), HUGE),
+    ("softplus", (-0.0,), float(np.float32(math.log(2)))),
+    ("softplus", (-104.0,), 0.0),
     ("fma", (1.0 + 2.0**-12, 1.0 + 2.0**-12, -(1.0 + 2.0**-11)), 2.0**-24),
     ("fma", (HUGE, 2.0, -HUGE), HUGE),
     ("fma", (TINY, 0.5, TINY), 2 * TINY),  # 1.5 * 2**-149: to even
@@ -194,6 +240,34 @@ def test_edges(name: str, operands: tuple[float, ...], expected: float) -> None:
     got = correctly_rounded(name, *arrays)
     assert same(got, f32(expected)).all(), (got, expected)
     assert same(got, mpfr(name, arrays)).all()
+
+
+@pytest.mark.parametrize("name", HALVED)
+def test_halves_of_subnormal_numbers(name: str) -> None:
+    units = np.arange(2**10, dtype=np.float64)
+    magnitude = np.concatenate([units, units + 2**23 - 512, units + 2**24 - 512]) * TINY
+    x = np.concatenate([magnitude, -magnitude]).astype(np.float32)
+    assert same(correctly_rounded(name, x), mpfr(name, [x])).all()
+
+
+@pytest.mark.parametrize("name", ["silu", "gelu", "gelu_tanh", "softplus"])
+def test_subnormal_results(name: str) -> None:
+    wide = np.linspace(-104, -5, 2**16).astype(np.float32)
+    exact = correctly_rounded(name, wide)
+    x = wide[(np.abs(exact) < 2.0**-126) & (exact != 0)][:3000]
+    assert x.size > 300
+    assert same(correctly_rounded(name, x), mpfr(name, [x])).all()
+
+
+def test_constants_of_activations() -> None:
+    with mpmath.workprec(200):
+        slope = 2 * mpmath.sqrt(2 / mpmath.pi)
+        wanted = mpmath.sqrt(mpmath.mpf(1) / 2), slope, slope * 44715 / 1000000
+        for exact, (high, low) in zip(
+            wanted, (activations.HALF_ROOT, activations.SLOPE, activations.CUBIC), strict=True
+        ):
+            assert high == float(exact)
+            assert low == float(exact - high)
 
 
 @pytest.mark.parametrize("exponent", [2.0, 3.0, 1.5, 0.5, 1.25, 1.125, -1.0, -2.0, 15.0])
@@ -406,7 +480,7 @@ def test_cuda_kernels_round_once() -> None:
         "fma": "fma.rn.f32", "multiply_add": "fma.rn.f32", "rsqrt": "rsqrt.approx.f32",
     }  # fmt: skip
     kernels_found = cuda_kernels(cuda)
-    assert set(kernels_found) == set(FUNCTIONS)
+    assert set(kernels_found) == {name for name, f in FUNCTIONS.items() if not f.composed}
     for name, kernel in kernels_found.items():
         ptx, _ = cuda.compile_ptx(kernel.py_func, (vector,) * (FUNCTIONS[name].operands + 1), cc=(9, 0))
         if name in instructions:

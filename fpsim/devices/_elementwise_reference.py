@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim.errors import InputError
-from fpsim.kernels import elementwise as kernels
+from fpsim.kernels import activations, elementwise as kernels
 
 Array = NDArray[Any]
 
-# The largest known errors of the C libraries' float64 functions used here are below 3 ulps (tanh of glibc: 2.2; Gladman,
-# Innocente, Mather, Zimmermann, "Accuracy of mathematical functions in single, double, double extended, and quadruple
-# precision", 2024); sigmoid and rsqrt add two roundings. 2**-47 is 32 ulps or more.
+# The largest known errors of the C libraries' float64 functions used here are below 3 ulps, but for erfc (tanh of glibc:
+# 2.2, erfc: 5.2; Gladman, Innocente, Mather, Zimmermann, "Accuracy of mathematical functions in single, double, double
+# extended, and quadruple precision", 2024); composed functions add a few roundings. 2**-47 is 32 ulps or more.
 BOUND = 2.0**-47
 
 _LARGEST = 2.0**128  # what an infinity stands for when a boundary is computed
@@ -42,20 +42,37 @@ class Function:
     operands : int
         How many it takes.
     code : int
-        Its number in `fpsim.kernels.elementwise`.
+        Its number in `fpsim.kernels.elementwise` or `fpsim.kernels.activations`.
     exact : callable, optional
         Takes an mpmath context and the operands; None for the operations that IEEE 754 requires to be correctly
         rounded, whose float64 result is as good as exact.
+    halves : bool
+        Whether the function is x/2 plus a small positive multiple of x**2 for small x.
     """
 
     name: str
     operands: int
     code: int
     exact: Callable[..., Any] | None = None
+    halves: bool = False
+
+    @property
+    def composed(self) -> bool:
+        """Whether C libraries lack it, and `fpsim.kernels.activations` puts it together."""
+        return self.code >= activations.SILU
 
 
 def _power(m: Any, x: Any, y: Any) -> Any:
     return m.power(x, y)
+
+
+def _gelu(m: Any, x: Any) -> Any:
+    return x / 2 * m.erfc(-x / m.sqrt(2))
+
+
+def _gelu_tanh(m: Any, x: Any) -> Any:
+    inner = m.sqrt(2 / m.pi) * (x + m.mpf(44715) / 1000000 * x**3)
+    return x / (1 + m.exp(-2 * inner))
 
 
 FUNCTIONS = {
@@ -81,6 +98,11 @@ FUNCTIONS = {
         Function("sigmoid", 1, kernels.SIGMOID, lambda m, x: 1 / (1 + m.exp(-x))),
         Function("rsqrt", 1, kernels.RSQRT, lambda m, x: 1 / m.sqrt(x)),
         Function("pow", 2, kernels.POW, _power),
+        Function("reciprocal", 1, activations.RECIPROCAL),
+        Function("silu", 1, activations.SILU, lambda m, x: x / (1 + m.exp(-x)), halves=True),
+        Function("gelu", 1, activations.GELU, _gelu, halves=True),
+        Function("gelu_tanh", 1, activations.GELU_TANH, _gelu_tanh, halves=True),
+        Function("softplus", 1, activations.SOFTPLUS, lambda m, x: max(x, 0) + m.log1p(m.exp(-abs(x)))),
     )
 }
 
@@ -131,7 +153,8 @@ def _float64_values(function: Function, operands: list[Array]) -> Array:
         a, b = (x.astype(np.float64) for x in operands)
         kernels.apply2(function.code, a, b, values)
     else:
-        kernels.apply(function.code, operands[0].astype(np.float64), values)
+        kernel = activations.apply if function.composed else kernels.apply
+        kernel(function.code, operands[0].astype(np.float64), values)
     return values
 
 
@@ -141,7 +164,9 @@ def reference(function: str, /, *operands: Any) -> Reference:
     Parameters
     ----------
     function : str
-        A name in `FUNCTIONS`. ``fma`` and ``multiply_add`` both mean a*b + c rounded once.
+        A name in `FUNCTIONS`. ``fma`` and ``multiply_add`` both mean a*b + c rounded once; ``gelu_tanh`` is x/2 *
+        (1 + tanh(sqrt(2/pi) * (x + 0.044715 x**3))), and ``softplus`` log(1 + exp(x)). The value at an infinity is the
+        limit, also where the formula has inf / inf or inf * 0.
     *operands : float32 arrays of one shape
         Taken as vectors.
 
@@ -158,6 +183,8 @@ def reference(function: str, /, *operands: Any) -> Reference:
         for x in arrays:
             kernels.mark_subnormal(x, flags)
         kernels.round_safely(values, BOUND if known.exact else 0.0, correct, flags)
+        if known.halves:
+            activations.halve_upwards(arrays[0], correct, flags, kernels.UNSAFE)
     for i in np.flatnonzero(flags & kernels.UNSAFE):
         correct[i] = _decided(known, float(values[i]), [float(x[i]) for x in arrays])
     for x in arrays:
