@@ -1,7 +1,7 @@
 """Coverage and tightness of the probabilistic bound at 99.9 %: a table of cells op x strategy x law x n.
 
     python benchmarks/bench_coverage.py [--inputs 2000] [--numbers 20000000] [--smallest 100] [--largest 1000000]
-        [--workers 1] [--ops sum dot] [--csv FILE]
+        [--workers 1] [--ops sum dot] [--strategies serial pairwise] [--csv FILE]
 
 Every input has the bound of its own data, for one output. Shown are the share of inputs whose error is not above it and
 the 99.9 % point of error/bound, which should lie between 0.5 and 1, and the cells where it does not. A cell has at most
@@ -50,29 +50,30 @@ def main() -> int:
     arguments.add_argument("--seconds", type=float, default=float("inf"))
     arguments.add_argument("--workers", type=int, default=1)
     arguments.add_argument("--ops", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
+    arguments.add_argument("--strategies", nargs="+", help="some of those of the table, instead of all")
     arguments.add_argument("--csv", type=Path)
     given = arguments.parse_args()
     cells: list[study.CoverageCell] = []
     end = time.monotonic() + given.seconds
     print(f"{'op':4} {'strategy':20} {'law':15} {'n':>8} {'inputs':>6} {'covered':>8} {'99.9 %':>7} {'median':>7}")
+    tasks = [
+        (op, name, law, n, int(min(given.inputs, max(given.numbers // n, 20))))
+        for op in given.ops
+        for n in (n for n in SIZES if given.smallest <= n <= given.largest)
+        for name in (s for s in STRATEGIES[op] if s in (given.strategies or (s,)))
+        for law in LAWS
+    ]
     with ProcessPoolExecutor(given.workers) as executor:
-        for op in given.ops:
-            for n in (n for n in SIZES if given.smallest <= n <= given.largest):
-                for name in STRATEGIES[op]:
-                    if time.monotonic() > end:
-                        break
-                    order, _, settings = name.partition("+")
-                    found = study.coverage(
-                        op, orders=[order], arithmetics=[settings], laws=LAWS, sizes=[n], progress=False,
-                        inputs=int(min(given.inputs, max(given.numbers // n, 20))), executor=executor,
-                    )  # fmt: skip
-                    for c in found.cells:
-                        cells.append(c)
-                        print(
-                            f"{op:4} {name:20} {c.law:15} {n:8} {c.applied:6} {100 * c.covered:7.2f}% {c.quantile:7.3f}"
-                            f" {c.median:7.3f}",
-                            flush=True,
-                        )
+        for c in executor.map(cell, tasks):
+            cells.append(c)
+            print(
+                f"{c.op:4} {'+'.join(filter(None, (c.order, c.arithmetic))):20} {c.law:15} {c.n:8} {c.applied:6} {100 * c.covered:7.2f}%"
+                f" {c.quantile:7.3f} {c.median:7.3f}",
+                flush=True,
+            )
+            if time.monotonic() > end:
+                executor.shutdown(cancel_futures=True)
+                break
     summary(cells)
     if given.csv is not None:
         with given.csv.open("x", newline="", encoding="utf-8") as file:
@@ -80,6 +81,16 @@ def main() -> int:
             writer.writeheader()
             writer.writerows(c.to_dict() for c in cells)
     return 0
+
+
+def cell(task: tuple[str, str, Any, int, int]) -> study.CoverageCell:
+    """Return one cell of the table."""
+    op, name, law, n, inputs = task
+    order, _, settings = name.partition("+")
+    (found,) = study.coverage(
+        op, orders=[order], arithmetics=[settings], laws=[law], sizes=[n], progress=False, inputs=inputs
+    ).cells
+    return found
 
 
 def summary(cells: list[study.CoverageCell]) -> None:

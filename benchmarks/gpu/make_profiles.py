@@ -172,7 +172,7 @@ def products(family: str, shape: Shape) -> tuple[list[dict[str, Any]], dict[str,
     rows: list[dict[str, Any]] = []
     kept: dict[str, Any] = {}
     drawn: dict[tuple[str, str], Data] = {}
-    known: list[str] = []
+    known = float32_orders(shape) if family == "16" else []
     for kind in FAMILIES[family]:
         left, right, result = KINDS[kind]
         row: dict[str, Any] = {
@@ -211,11 +211,21 @@ def products(family: str, shape: Shape) -> tuple[list[dict[str, Any]], dict[str,
         name = f"{'x'.join(map(str, shape))}/{kind}"
         if sizes[0] is not None and sizes[0].shape[0] <= 512:
             kept[f"{name}/sizes"] = sizes[0].astype(np.int16)
-        for law in ("normal", "wide", "cancelling"):
+        for law, results in seen.sampled.items():
             a, b = data.sampled(law)
-            kept[f"{name}/{law}/a"], kept[f"{name}/{law}/b"] = a[:6], b[:, :12]
-            kept[f"{name}/{law}/c"] = seen.sampled[law][:6, :12]
+            kept[f"{name}/{law}/a"], kept[f"{name}/{law}/b"] = a[:24], b[:, :24]
+            kept[f"{name}/{law}/c"] = results[:24, :24]
     return rows, kept
+
+
+def float32_orders(shape: Shape) -> list[str]:
+    """Return the order of a product with a vector in float32, which cuBLAS keeps where TF32 is allowed."""
+    from fpsim.profiles import load
+
+    if 1 not in (shape[0], shape[2]):
+        return []
+    cases = [case for case in load("h200/cublas-13.1").cases if case.op == "matmul" and case.shape == shape]
+    return [str(text) for case in cases for text, *_ in case.parts[:1] if len(case.parts) == 1]
 
 
 def without_formats(text: str) -> str:
