@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         testing as testing,
     )
     from fpsim.checking import Check as Check, check as check
+    from fpsim.decisions import Decision as Decision, decision as decision
     from fpsim.emulation import (
         cumsum as cumsum,
         dot as dot,
@@ -69,6 +70,8 @@ _HOME = {
     "strategy": "strategies",
     "Check": "checking",
     "check": "checking",
+    "Decision": "decisions",
+    "decision": "decisions",
     "Explanation": "explanation",
     "explain": "explanation",
     "cumsum": "emulation",

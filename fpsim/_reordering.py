@@ -95,14 +95,14 @@ def _additions(m: int, mean: float, variance: float, form: Format) -> tuple[NDAr
     lowest = form.emin - form.precision + 1  # of a unit
     first = max(top - 40, form.emin + 1)
     bounds = np.ldexp(1.0, np.arange(first, top + 1))
-    below = _normal((bounds[:, None] - center) / width) - _normal((-bounds[:, None] - center) / width)
+    below = normal_cdf((bounds[:, None] - center) / width) - normal_cdf((-bounds[:, None] - center) / width)
     inside = np.diff(np.vstack([np.zeros(k.size), below]), axis=0) @ weights
     units = np.maximum(np.arange(first, top + 1) - form.precision, lowest)
     kept = inside > 1e-9 * m
     return units[kept], inside[kept]
 
 
-def _normal(z: Doubles) -> Doubles:
+def normal_cdf(z: Doubles) -> Doubles:
     """Return the normal distribution function."""
     flat = np.clip(z, -40.0, 40.0).reshape(-1)
     return np.array([0.5 * math.erfc(-v / math.sqrt(2.0)) for v in flat.tolist()]).reshape(z.shape)
@@ -153,7 +153,7 @@ def expected_distinct(std: float, unit: float, runs: int, /) -> float:
     """Return how many distinct results so many runs are expected to have, for a normal law on multiples of `unit`."""
     if std == 0.0 or runs == 0:
         return float(min(runs, 1))
-    chance = np.diff(_normal(_edges(std, unit)))
+    chance = np.diff(normal_cdf(_edges(std, unit)))
     return float(np.sum(-np.expm1(runs * np.log1p(-np.minimum(chance, 1 - 1e-16)))))
 
 
@@ -161,7 +161,7 @@ def chance_of_agreement(std: float, unit: float, /) -> float:
     """Return the probability that two runs have the same bits, for a normal law on multiples of `unit`."""
     if std == 0.0:
         return 1.0
-    return float(np.sum(np.diff(_normal(_edges(std, unit))) ** 2))
+    return float(np.sum(np.diff(normal_cdf(_edges(std, unit))) ** 2))
 
 
 def _edges(std: float, unit: float) -> Doubles:
