@@ -3,7 +3,8 @@
 python benchmarks/gpu/elementwise.py [--samples 67108864 | --exhaustive] [--functions exp log] [--seconds 270] [-o out.json]
 
 Each function is compared with correctly rounded results, and each library with every other. With ``--exhaustive`` the
-functions of one operand are given all 2**32 bit patterns. Works without a GPU; libraries that are missing are named.
+functions of one operand are given all 2**32 bit patterns. Works without a GPU; libraries that are missing are named. What
+is in the output file already stays, but for what is measured anew.
 """
 
 from __future__ import annotations
@@ -79,31 +80,53 @@ def measure_function(function: str, found: list[Elementwise], wanted: int, secon
 
 
 def merged(recorded: dict[str, Any], comparison: Comparison) -> dict[str, Any]:
-    """Return the record with one function replaced or added, in the order of `FUNCTIONS`."""
+    """Return the record with what was measured of one function replaced or added, in the order of `FUNCTIONS`."""
     entries = {entry["function"]: entry for entry in recorded["functions"]}
-    entries[comparison.function] = comparison.to_dict()
+    new = comparison.to_dict()
+    old = entries.get(comparison.function, {"errors": [], "different": []})
+    errors = {e["implementation"]: e for e in (*old["errors"], *new["errors"])}
+    run = {e["implementation"] for e in new["errors"]}
+    different = [pair for pair in old["different"] if not run & set(pair["between"])]  # the others saw other inputs
+    names = [x["name"] for x in recorded["implementations"]]
+    entries[comparison.function] = {
+        "function": comparison.function,
+        "errors": [errors[name] for name in names if name in errors],
+        "different": different + new["different"],
+    }
     return {**recorded, "functions": [entries[name] for name in FUNCTIONS if name in entries]}
 
 
+def _without(recorded: dict[str, Any], gone: set[str]) -> list[dict[str, Any]]:
+    """Return the functions of a record without what was measured of some implementations."""
+    return [
+        {
+            "function": entry["function"],
+            "errors": [e for e in entry["errors"] if e["implementation"] not in gone],
+            "different": [pair for pair in entry["different"] if not gone & set(pair["between"])],
+        }
+        for entry in recorded["functions"]
+    ]
+
+
 def started(everything: list[Elementwise], output: Path | None) -> dict[str, Any]:
-    """Return an empty record, or the one in the output file if it is of the same implementations."""
-    recorded = {
-        "format": "fpsim-elementwise-1",
-        "implementations": [x.to_dict() for x in everything],
-        "functions": [],
-    }
-    if output and output.exists():
-        before: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
-        if {**before, "functions": []} == recorded:
-            return before
-        print(f"{output} is of other libraries: it will be replaced", file=sys.stderr)
-    return recorded
+    """Return an empty record, or the one in the output file without what other versions of these libraries gave."""
+    new = {x.name: x.to_dict() for x in everything}
+    recorded: dict[str, Any] = {"format": "fpsim-elementwise-1", "implementations": list(new.values()), "functions": []}
+    if output is None or not output.exists():
+        return recorded
+    before: dict[str, Any] = json.loads(output.read_text(encoding="utf-8"))
+    old = {x["name"]: x for x in before["implementations"]}
+    run = {name: x for name, x in new.items() if not x["unavailable"] or name not in old}
+    gone = {name for name, x in run.items() if name in old and old[name]["version"] != x["version"]}
+    if gone:
+        print(f"{output} has other versions of {', '.join(sorted(gone))}: they are replaced", file=sys.stderr)
+    return {**before, "implementations": list((old | run).values()), "functions": _without(before, gone)}
 
 
 def table(recorded: dict[str, Any]) -> str:
     """Return one line for each function, with a column for each implementation."""
     names = [x["name"] for x in recorded["implementations"] if not x["unavailable"]]
-    lines = [f"{'':<13}" + "".join(f"{name:>15}" for name in names)]
+    lines = [f"{'':<13}" + "".join(f"{name:>20}" for name in names)]
     for entry in recorded["functions"]:
         cells = dict.fromkeys(names, "-")
         for e in entry["errors"]:
@@ -111,7 +134,7 @@ def table(recorded: dict[str, Any]) -> str:
             kept = "*" if e["flushed"] else ""
             exact = e["telling"] == e["telling_correct"] and not e["special"]
             cells[e["implementation"]] = ("exact" if exact else f"{e['max_ulp']:.3g} {share:.4g}%") + kept
-        lines.append(f"{entry['function']:<13}" + "".join(f"{cell:>15}" for cell in cells.values()))
+        lines.append(f"{entry['function']:<13}" + "".join(f"{cell:>20}" for cell in cells.values()))
     return "\n".join([*lines, "largest error in ulps, share with correct bits; * not all subnormal numbers are kept"])
 
 

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fpsim.devices import _elementwise_reference as reference, numba_cuda
+from fpsim import elementary
+from fpsim.devices import _elementwise_reference as reference, _libm, numba_cuda
+from fpsim.errors import MissingExtraError
 
 Array = NDArray[Any]
 Call = Callable[..., Any]
@@ -31,8 +33,8 @@ class Elementwise:
         The library and its version, with that of the C library where the functions are that one's.
     device : str
         The processor, or the GPU.
-    kind : {"cpu", "gpu"}
-        Where it computes.
+    kind : {"cpu", "gpu", "model"}
+        Where it computes; ``model`` is a model of `fpsim.elementary`, computed on the processor.
     functions : mapping of str to callable
         By the names of `fpsim.devices.elementwise.FUNCTIONS`: each takes float32 vectors in the host's memory and
         returns one.
@@ -108,7 +110,7 @@ def _missing(name: str, library: str, kind: str, error: Exception) -> Elementwis
 
 
 def numpy_elementwise() -> Elementwise:
-    """Return NumPy's float32 loops; its rsqrt is ``1 / sqrt(x)``, with two roundings."""
+    """Return NumPy's float32 loops; its rsqrt is ``1 / sqrt(x)``, its softplus ``logaddexp(x, 0)``."""
     functions: dict[str, Call] = {
         "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "sqrt": np.sqrt,
         "multiply_add": lambda a, b, c: a * b + c,
@@ -116,6 +118,9 @@ def numpy_elementwise() -> Elementwise:
         "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "pow": np.power,
         "rsqrt": lambda x: 1 / np.sqrt(x),
         "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+        "silu": lambda x: x / (1 + np.exp(-x)),
+        "softplus": lambda x: np.logaddexp(x, np.float32(0)),
+        "reciprocal": np.reciprocal,
     }  # fmt: skip
     quiet = {name: _quiet(function) for name, function in functions.items()}
     return Elementwise("numpy", "NumPy", np.__version__, processor(), functions=quiet, splits=True)
@@ -125,7 +130,7 @@ def numba_elementwise() -> Elementwise:
     """Return the loops that numba compiles for this processor, which call the C library's float32 functions."""
     numba: Any = importlib.import_module("numba")
     kernels: Any = importlib.import_module("fpsim.kernels.elementwise")
-    library = "with SVML" if numba.config.USING_SVML else " ".join(platform.libc_ver()) or platform.system()
+    library = "with SVML" if numba.config.USING_SVML else _libm.version()
 
     def call(function: reference.Function) -> Call:
         def run(*operands: Array) -> Array:
@@ -148,6 +153,27 @@ def numba_elementwise() -> Elementwise:
     functions["fma"] = fused
     version = f"{numba.__version__}, {library}"
     return Elementwise("numba", "numba", version, processor(), functions=functions, splits=True)
+
+
+def libm_elementwise() -> Elementwise:
+    """Return the float32 functions of the C library."""
+    try:
+        functions = {name: _libm.function(symbol) for name, symbol in _libm.NAMES.items()}
+    except MissingExtraError as error:
+        return Elementwise("libm", "libm", unavailable=str(error))
+    return Elementwise("libm", "libm", _libm.version(), processor(), functions=functions, splits=True)
+
+
+def model_elementwise(implementation: str) -> Elementwise:
+    """Return the models of `fpsim.elementary` of one library."""
+
+    def call(function: str) -> Call:
+        return lambda *x: elementary.evaluate(function, *x, implementation=implementation)
+
+    functions = {m.function: call(m.function) for m in elementary.MODELS.values() if m.known}
+    functions = {name: f for name, f in functions.items() if name in reference.FUNCTIONS}
+    name = f"{implementation} (model)"
+    return Elementwise(name, "fpsim.elementary", "", implementation, "model", functions, splits=True)
 
 
 def numba_cuda_elementwise() -> Elementwise:
@@ -237,8 +263,12 @@ def _torch_elementwise(name: str, device: str) -> Elementwise:
         return run
 
     names = "add subtract multiply divide sqrt exp exp2 expm1 log log2 log1p sin cos tanh erf sigmoid rsqrt pow"
-    functions = {operation: call(getattr(torch, operation)) for operation in names.split()}
+    functions = {operation: call(getattr(torch, operation)) for operation in f"{names} reciprocal".split()}
     functions["multiply_add"] = call(lambda a, b, c: a * b + c)
+    functions |= {
+        operation: call(getattr(torch.nn.functional, operation)) for operation in ("silu", "gelu", "softplus")
+    }
+    functions["gelu_tanh"] = call(lambda x: torch.nn.functional.gelu(x, approximate="tanh"))
     return Elementwise(name, "PyTorch", torch.__version__, label, kind, functions)
 
 
@@ -269,7 +299,7 @@ def cupy_elementwise() -> Elementwise:
 
         return run
 
-    names = "add subtract multiply divide sqrt exp exp2 expm1 log log2 log1p sin cos tanh"
+    names = "add subtract multiply divide sqrt exp exp2 expm1 log log2 log1p sin cos tanh reciprocal"
     functions = {operation: call(getattr(cupy, operation)) for operation in names.split()}
     functions["pow"] = call(cupy.power)
     functions["erf"] = call(special.erf)
@@ -302,6 +332,10 @@ def _jax_elementwise(name: str, kind: str) -> Elementwise:
     functions["sigmoid"] = call(lax.logistic)
     functions["rsqrt"] = call(lax.rsqrt)
     functions["multiply_add"] = call(lambda a, b, c: a * b + c)
+    functions["reciprocal"] = call(jnp.reciprocal)
+    functions["silu"], functions["softplus"] = call(jax.nn.silu), call(jax.nn.softplus)
+    functions["gelu"] = call(lambda x: jax.nn.gelu(x, approximate=False))
+    functions["gelu_tanh"] = call(lambda x: jax.nn.gelu(x, approximate=True))
     label = processor() if kind == "cpu" else str(device.device_kind)
     return Elementwise(name, "JAX", jax.__version__, label, kind, functions)
 

@@ -51,23 +51,26 @@ _BLOCK, _CHUNK = 2**22, 2**17  # inputs given to a library at once, and to a thr
 
 
 def elementwise_implementations() -> list[Elementwise]:
-    """Return every library that this module knows; one that cannot run here says why.
+    """Return every library that this module knows, and the models; one that cannot run here says why.
 
     Examples
     --------
     >>> from fpsim.devices.elementwise import elementwise_implementations
     >>> [x.name for x in elementwise_implementations()][:3]
-    ['numpy', 'numba', 'torch.cpu']
+    ['numpy', 'numba', 'libm']
     """
     return [
         libraries.numpy_elementwise(),
         libraries.numba_elementwise(),
+        libraries.libm_elementwise(),
         libraries.torch_cpu_elementwise(),
         libraries.jax_cpu_elementwise(),
         libraries.numba_cuda_elementwise(),
         libraries.torch_cuda_elementwise(),
         libraries.cupy_elementwise(),
         libraries.jax_gpu_elementwise(),
+        libraries.model_elementwise("torch.cuda"),
+        libraries.model_elementwise("cupy"),
     ]
 
 
