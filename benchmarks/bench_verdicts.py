@@ -27,8 +27,9 @@ import fpsim
 from fpsim._matching import search
 from fpsim._observed_operation import operation
 from fpsim.errors import FpsimError
+from fpsim.explaining.judging import examined
 from fpsim.explaining.linear import _side
-from fpsim.explanation import _fitted, _observed
+from fpsim.explanation import _fitted, _observation, _observed
 
 _VERDICT = {
     "reproduced": "rounding", "rounding size": "rounding", "reduced": "reduced", "reduced size": "reduced",
@@ -51,7 +52,10 @@ def explain(given: injected.Problem, observed: dict[str, Any]) -> fpsim.Explanat
 def sides(given: injected.Problem, observed: dict[str, Any]) -> list[Any]:
     """Return what an explanation says of each side; of sums and products without comparing each pair of sides."""
     if given.op not in ("sum", "dot", "matmul") or len(given.operands) > 2:
-        return list(explain(given, observed).sides)
+        inputs = given.operands if len(given.operands) > 1 else given.operands[0]
+        observation = _observation((observed,), given.op, inputs, None, {}, None)
+        assert observation.case is not None
+        return examined(observation.case, observation)[1]
     task = operation(given.op, given.operands if len(given.operands) > 1 else given.operands[0], axis=given.axis)
     fitted = {name: _fitted(name, *pair, task) for name, pair in _observed((observed,), None).items()}
     reference = task.exact()

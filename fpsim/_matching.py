@@ -12,14 +12,19 @@ from numpy.typing import NDArray
 from fpsim._candidates import Candidate
 from fpsim._observed_operation import Operation, Sample
 from fpsim._plausibility import pattern
-from fpsim._trials import parsed, results
+from fpsim._trials import as_result, parsed, results
 from fpsim.emulation import product_shape
-from fpsim.formats import Format
+from fpsim.formats import Format, as_format
 from fpsim.orders.base import Order, Reduction
+from fpsim.programs import LEAF, Program
 from fpsim.strategies import Strategy
 
 Bits = NDArray[Any]
-_WORK = 20_000_000_000  # multiplications and additions that survivors may cost on all outputs
+_WORK = 8_000_000_000  # multiplications and additions that survivors may cost on all outputs
+_LEAST_WHOLE = 4  # survivors that are compared on all outputs whatever that costs
+_SLOW = 1000  # what a compensated addition costs beside a plain one
+_COMPENSATED = ("kahan", "neumaier", "dot2")
+_KEPT = 100_000  # outputs up to which results are kept for other sides
 _DISTINCT = 300  # matches whose trees are compared with each other
 _NESTED = 2048
 _MOST_PARTS = 4  # strategies that may share the outputs of one result
@@ -137,23 +142,24 @@ def _search(
     def again(other: Operation) -> Sample:
         return other.sample(np.random.default_rng(seed))
 
+    rows = np.stack(list(seen.values()))
     for candidate, given in results(operation, sample, sampled, form, own, again, lambda: all(survivors.values())):
         tried += 1
         if not np.can_cast(given.dtype, kind):
             continue
-        given_bits = bits(given.astype(kind))
-        for name in sides:
-            same = given_bits == seen[name]
-            if same.all():
+        shares = (bits(given.astype(kind)) == rows).sum(axis=1) / rows.shape[1]
+        for name, share in zip(sides, shares.tolist(), strict=True):
+            if share == 1:
                 survivors[name].append(candidate)
-            else:
-                share, other = float(same.mean()), best[name][1]
-                simpler = other is not None and share == best[name][0] and candidate.rank < other.rank
-                if share > best[name][0] or simpler:
-                    best[name] = share, candidate
+                continue
+            most, other = best[name]
+            if share > most or (share == most and other is not None and candidate.rank < other.rank):
+                best[name] = share, candidate
     found = {}
+    trees: dict[str, Any] = {}
+    wholes: dict[str, Bits] = {}
     for name, values in sides.items():
-        matches = _confirmed(operation, survivors[name], wanted[name], kind, sample)
+        matches = _confirmed(operation, survivors[name], wanted[name], kind, sample, wholes)
         nearest, unlike = None, None
         close = survivors[name][0] if survivors[name] else best[name][1]
         if not matches and close is not None:
@@ -162,7 +168,7 @@ def _search(
         parts: tuple[Part, ...] = ()
         if nearest is not None and unlike is not None and nearest[1] >= LEAST_SHARE:
             parts = _parts(operation, values, form, nearest[0], unlike, own)
-        found[name] = Found(_distinct(matches, operation), nearest, unlike, tried, parts)
+        found[name] = Found(_distinct(matches, operation, trees), nearest, unlike, tried, parts)
     return found
 
 
@@ -205,33 +211,51 @@ def _parts(
 def whole(operation: Operation, text: str, dtype: Any) -> NDArray[Any]:
     """Return all outputs under a strategy, as numbers of the observed type."""
     with np.errstate(all="ignore"):
+        plain, _, output = text.partition("+output(")
+        if plain.endswith("+acc(float64)") and output.endswith(")"):  # the same in one rounding more, by fast loops
+            return as_result(operation.whole(plain), as_format(output[:-1]), dtype)
         return operation.whole(text).astype(dtype)
 
 
 def _confirmed(
-    operation: Operation, survivors: list[Candidate], wanted: Bits, dtype: Any, sample: Sample
-) -> list[tuple[Candidate, int]]:
-    """Compare survivors on more outputs, and on all as far as the work allows."""
+    operation: Operation, survivors: list[Candidate], wanted: Bits, dtype: Any, sample: Sample, wholes: dict[str, Bits]
+) -> list[tuple[Candidate, int]]:  # fmt: skip
+    """Compare survivors on more outputs, and on all as far as the work allows; `wholes` keeps results seen before.
+
+    What is compared on the sample only needs another that gives all outputs.
+    """
     if len(sample.outputs) == len(wanted):
         return [(candidate, len(wanted)) for candidate in survivors]
     survivors = sorted(survivors, key=lambda c: (c.rank, len(c.text)))
-    allowed = max(4, _WORK // max(1, operation.size * operation.n * 4))
-    confirmed = []
+    room, work = _WORK, max(1, operation.size * operation.n * 4)
+    confirmed: list[tuple[Candidate, int]] = []
     for number, candidate in enumerate(survivors):
-        if number >= allowed:
-            confirmed.append((candidate, len(sample.outputs)))
+        if number >= _LEAST_WHOLE and room <= 0:
+            if confirmed:
+                confirmed.append((candidate, len(sample.outputs)))
             continue
-        if np.array_equal(bits(whole(operation, candidate.text, dtype)).reshape(-1), wanted):
+        text = candidate.text
+        if text not in wholes:
+            room -= work * (_SLOW if any(name in text for name in _COMPENSATED) else 1)
+            wholes[text] = bits(whole(operation, text, dtype)).reshape(-1)
+        if np.array_equal(wholes[text], wanted):
             confirmed.append((candidate, len(wanted)))
+        if operation.size > _KEPT:
+            wholes.clear()
     return confirmed
 
 
-def _distinct(matches: list[tuple[Candidate, int]], operation: Operation) -> tuple[Match, ...]:
-    """Join strategies that are the same tree under several names; simplest first."""
+def _distinct(matches: list[tuple[Candidate, int]], operation: Operation, trees: dict[str, Any]) -> tuple[Match, ...]:
+    """Join strategies that are the same tree under several names; simplest first. `trees` keeps those seen before."""
     matches = sorted(matches, key=lambda pair: (pair[0].rank, len(pair[0].text), pair[0].text))
     groups: dict[Any, list[tuple[Candidate, int]]] = {}
     for number, pair in enumerate(matches):
-        key = _tree(pair[0], operation) if number < _DISTINCT else number
+        key: Any = number
+        if number < _DISTINCT and len(matches) > 1:
+            text = pair[0].text
+            if text not in trees:
+                trees[text] = _tree(pair[0], operation)
+            key = trees[text]
         groups.setdefault(key, []).append(pair)
     return tuple(
         Match(group[0][0].text, tuple(c.text for c, _ in group[1:]), group[0][1], group[0][0].reduced)
@@ -261,24 +285,30 @@ def _key(chosen: Strategy, operation: Operation) -> Any:
     arithmetic = tuple(map(str, program.arithmetics))
     if program.n > _NESTED:
         return program.nodes.tobytes(), program.segments.tobytes(), arithmetic
-    text = program.nested()
-    return (_flattened(text) if len(arithmetic) == 1 else text), arithmetic
+    return nesting(program, flattened=len(arithmetic) == 1), arithmetic
 
 
-def _flattened(text: str) -> str:
-    """Drop the parentheses of every group that stands first in another: ``((a b) c)`` is ``(a b c)``."""
-    out: list[str] = []
-    dropped: list[bool] = []
-    for token in text.replace("(", "( ").replace(")", " )").split():
-        if token == "(":
-            dropped.append(not out or out[-1] == "(")
-            if not dropped[-1]:
-                out.append(token)
-            elif not out:
-                out.append("(")
-        elif token == ")":
-            if not dropped.pop():
-                out.append(token)
-        else:
-            out.append(token)
-    return " ".join(out)
+def nesting(program: Program, /, *, flattened: bool) -> bytes:
+    """Return the tree of a program in a form that is equal for equal trees: leaves as visited, with their parentheses.
+
+    Where `flattened`, a group that stands first in another is none of its own: ``((a b) c)`` is ``(a b c)``.
+    """
+    known: dict[int, NDArray[np.int64]] = {}
+    for node, (first, count) in enumerate(program.nodes[:, :2].tolist()):
+        parts = []
+        for base, n_outer, s_outer, n_inner, s_inner, child in program.segments[first : first + count].tolist():
+            at = base + s_outer * np.arange(n_outer)[:, None] + s_inner * np.arange(n_inner)
+            inner = np.zeros((1, 3), np.int64) if child == LEAF else known[child]
+            many = np.repeat(inner[None], at.size, axis=0)
+            many[:, :, 0] += at.reshape(-1, 1)
+            parts.append((many.reshape(-1, 3), at.size, len(inner)))
+        rows = np.concatenate([part for part, _, _ in parts]) if parts else np.zeros((0, 3), np.int64)
+        if sum(terms for _, terms, _ in parts) > 1:
+            head = parts[0][2]  # leaves of the first term
+            if flattened and head > 1:
+                rows[0, 1] -= 1
+                rows[head - 1, 2] -= 1
+            rows[0, 1] += 1
+            rows[-1, 2] += 1
+        known[node] = rows
+    return known[len(program.nodes) - 1].astype(np.int32).tobytes()

@@ -194,6 +194,15 @@ class Sample:
     left: Floats
     right: Floats | None
 
+    def probe(self, most: int = 6) -> tuple[Sample, NDArray[np.int64]]:
+        """Return a few of these outputs, and their places among all."""
+        if self.right is None:
+            return Sample(self.op, self.outputs[:most], self.left[:most], None), np.arange(min(most, len(self.outputs)))
+        columns = min(self.right.shape[1], most)
+        rows = min(self.left.shape[0], max(1, most // columns))
+        places = (np.arange(rows)[:, None] * self.right.shape[1] + np.arange(columns)).reshape(-1)
+        return Sample(self.op, self.outputs[places], self.left[:rows], self.right[:, :columns]), places
+
     def evaluate(self, text: str | Strategy) -> Floats:
         """Return these outputs under a strategy, in the order of `outputs`."""
         from fpsim import emulation

@@ -97,14 +97,17 @@ def _unusual(
         for order, rank in short:
             wide = Candidate(order, f"+acc(float64)+output({result})", rank + 15)
             inner = _task(operation, sample, Candidate(order, "+acc(float64)"))[1]
-            yield wide, lambda inner=inner: _as_result(inner(), result, kind)  # type: ignore[misc]
+            yield wide, lambda inner=inner: as_result(inner(), result, kind)  # type: ignore[misc]
     yield from _with_fused_adds(operation, sample, sampled, result)
     yield from _with_operands(operation, sample, sampled, result, short, again)
     yield from _with_one_operand(operation, sample, sampled, result, short)
+    probe = sample.probe()
     for settings, extra, reduced in _candidates.other_settings(data, result, op):
-        if any(_possible(settings, operation, sample, seen, result) for seen in sampled):
+        fitting = [seen for seen in sampled if _possible(settings, operation, sample, seen, result)]
+        if fitting:
             for order, rank in short[: 1 if long else None]:
-                yield _task(operation, sample, Candidate(order, settings, rank + extra, reduced))
+                one = Candidate(order, settings, rank + extra, reduced)
+                yield one, partial(_probed, operation, sample, probe, fitting, one)
 
 
 def _recorded(operation: Operation, sample: Sample, result: Format) -> Iterator[Task]:
@@ -129,6 +132,22 @@ def _evaluate(operation: Operation, sample: Sample, order: str, settings: str) -
     if order == "numpy_sum" and operation.op == "sum":  # its order depends on the layout
         return _from_whole(operation, sample, order + settings)
     return sample.evaluate(parsed(order + settings))
+
+
+def _probed(
+    operation: Operation, sample: Sample, probe: tuple[Sample, NDArray[np.int64]], sampled: list[NDArray[Any]],
+    candidate: Candidate,
+) -> NDArray[Any]:  # fmt: skip
+    """Return a candidate's results on the sample; NaN beyond the first few where those give half of no side's."""
+    few, places = probe
+    if len(places) == len(sample.outputs):
+        return _evaluate(operation, sample, candidate.order, candidate.settings)
+    first = _evaluate(operation, few, candidate.order, candidate.settings)
+    if any(2 * np.sum(first.astype(seen.dtype) == seen[places]) >= len(places) for seen in sampled):
+        return _evaluate(operation, sample, candidate.order, candidate.settings)
+    out = np.full(sample.outputs.shape, np.nan, first.dtype)
+    out[places] = first
+    return out
 
 
 def _from_whole(operation: Operation, sample: Sample, text: str) -> NDArray[Any]:
@@ -220,7 +239,7 @@ def _nearly_rounded(operation: Operation, sample: Sample, seen: NDArray[Any], re
     with np.errstate(all="ignore"):
         exact = terms.sum(axis=1)
         doubt = (operation.n + 2) * 2.0**-52 * np.abs(terms).sum(axis=1) + 2.0**-1000
-        low, high = (_as_result(exact + sign * doubt, result, seen.dtype) for sign in (-1, 1))
+        low, high = (as_result(exact + sign * doubt, result, seen.dtype) for sign in (-1, 1))
     return bool(np.all(~((seen < low) | (seen > high))))
 
 
@@ -244,7 +263,7 @@ def _possible(settings: str, operation: Operation, sample: Sample, seen: NDArray
         return bool(np.all(~(np.abs(seen - exact) > near)))
 
 
-def _as_result(values: NDArray[Any], result: Format, dtype: Any) -> NDArray[Any]:
+def as_result(values: NDArray[Any], result: Format, dtype: Any) -> NDArray[Any]:
     with np.errstate(all="ignore"):
         return np.asarray(round_to(values, result)).astype(dtype)
 

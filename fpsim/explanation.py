@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from fpsim.explaining.evidence import of_operation, of_results
 from fpsim.explaining.linear import _closest, _mechanisms, _next_steps, _side, _strategy, _verdict
 from fpsim.explaining.results import VERDICTS, Explanation, Side
 from fpsim.formats import FLOAT32, FLOAT64, Format
+
+if TYPE_CHECKING:
+    from fpsim.explaining.observation import Observation
 
 __all__ = ["VERDICTS", "Difference", "Explanation", "Match", "Part", "Side", "explain"]
 
@@ -141,6 +144,13 @@ def _general(
     observed: Sequence[Any], op: str, inputs: Any, names: Sequence[str] | None, settings: Mapping[str, Any], dtype: Any
 ) -> Explanation:
     from fpsim.explaining.judging import judged
+
+    return judged(_observation(observed, op, inputs, names, settings, dtype))
+
+
+def _observation(
+    observed: Sequence[Any], op: str, inputs: Any, names: Sequence[str] | None, settings: Mapping[str, Any], dtype: Any
+) -> Observation:
     from fpsim.explaining.names import operation_name
     from fpsim.explaining.observation import Case, Observation, Observed
     from fpsim.explaining.operations import OPERATIONS as KNOWN
@@ -168,7 +178,7 @@ def _general(
             exact = array.astype(np.float64)
             sides.append(Observed(label, exact, exact, exact, form))
     case = Case(name, tuple(x for x, _ in pairs), data, sides[0].format, dict(settings))
-    return judged(Observation(case, name, tuple(sides)))
+    return Observation(case, name, tuple(sides))
 
 
 # -- observed results ------------------------------------------------------------------------------------------------

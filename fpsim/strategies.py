@@ -70,9 +70,7 @@ class Strategy:
         UnknownOrderError
             A named rule does not know this type.
         """
-        defaults = self._defaults(data)
-        own = self.settings.over(defaults.over(Arithmetic()))
-        return dataclasses.replace(own, output=self.settings.output or defaults.output)
+        return _arithmetic(self, data)
 
     def _defaults(self, data: Format | None) -> Settings:
         """Return the settings that belong to a named rule for operands of this format."""
@@ -90,7 +88,7 @@ class Strategy:
         if n < 0:
             message = f"a sum has at least 0 terms, not {n}"
             raise InputError(message)
-        return _program(self, n, data)
+        return (_short_program if n <= _SHORT else _program)(self, n, data)
 
     def tree(self, n: int, /) -> Tree:
         """Return the summation tree over n terms as text, a line for each distinct part.
@@ -115,6 +113,13 @@ def _check_parts(order: Order, arithmetic: Arithmetic) -> None:
             _check_parts(part, arithmetic)
 
 
+@functools.lru_cache(maxsize=4096)
+def _arithmetic(chosen: Strategy, data: Format | None) -> Arithmetic:
+    defaults = chosen._defaults(data)
+    own = chosen.settings.over(defaults.over(Arithmetic()))
+    return dataclasses.replace(own, output=chosen.settings.output or defaults.output)
+
+
 @functools.lru_cache(maxsize=256)
 def _program(chosen: Strategy, n: int, data: Format | None) -> Program:
     arithmetic = dataclasses.replace(chosen.arithmetic(data), output=None)
@@ -128,6 +133,10 @@ def _program(chosen: Strategy, n: int, data: Format | None) -> Program:
     if settings.output is None and arithmetic.accumulator.format.changes(total.item.arithmetic.result_format):
         settings = Settings(output=arithmetic.accumulator)
     return Program.of(finished(builder, total, settings), n)
+
+
+_SHORT = 2048
+_short_program = functools.lru_cache(maxsize=2048)(_program.__wrapped__)
 
 
 def strategy(text: Any, /) -> Strategy:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fpsim._matching import Match
 from fpsim._plausibility import pattern
-from fpsim.explaining import figures, law
+from fpsim.explaining import elementary, figures, law
 from fpsim.explaining.evidence import of_references
 from fpsim.explaining.mechanisms import KINDS, Mechanism, computed
 from fpsim.explaining.observation import Case, Observation, Observed
@@ -39,6 +39,9 @@ class Fit:
         return KINDS.index(self.mechanism.kind), self.mechanism.rank + self.rank
 
 
+Examined = tuple[Case, list[Side], dict[str, list[Fit]], dict[str, Reference | None], dict[str, list[law.LawMatch]]]
+
+
 def judged(observation: Observation, /) -> Explanation:
     """Return the explanation of an observation."""
     case = observation.case
@@ -50,11 +53,26 @@ def judged(observation: Observation, /) -> Explanation:
         from fpsim.explaining.triage import finite_differences
 
         return finite_differences(observation, case)
+    case, sides, fits, exacts, laws = examined(case, observation)
+    figured = []
+    if observation.measures and not case.get("of_law"):
+        exact = reference(case)
+        if exact is not None:
+            figured = [figures.judge(case, exact, measure) for measure in observation.measures]
+    from fpsim.explaining.verdicts import conclude
+
+    told = conclude(observation, case, tuple(sides), fits, figured, laws)
+    return replace(told, _evidence=of_references({s.name: (s.values, s.format) for s in observation.sides}, exacts))
+
+
+def examined(case: Case, observation: Observation, /) -> Examined:
+    """Return what can be said about each side: the case with all its settings, sides, what fits, exact results, laws."""
     case = _with_divisor(case, observation.sides)
     found: dict[Any, tuple[Reference | None, list[tuple[Mechanism, Any, Doubles]]]] = {}
-    sides, fits = [], {}
+    sides: list[Side] = []
+    fits: dict[str, list[Fit]] = {}
     exacts: dict[str, Reference | None] = {}
-    laws = {}
+    laws: dict[str, list[law.LawMatch]] = {}
     if case.get("of_law") or (not case.known and observation.sides):
         for side in observation.sides:
             laws[side.name] = law.matches(case, side, side.format)
@@ -75,16 +93,9 @@ def judged(observation: Observation, /) -> Explanation:
         exact, predictions = found[key]
         own_fits = _fits(side, predictions, exact)
         fits[side.name], exacts[side.name] = own_fits, exact
-        sides.append(_side(own, side, exact, own_fits, len(predictions)))
-    figured = []
-    if observation.measures and not case.get("of_law"):
-        exact = reference(case)
-        if exact is not None:
-            figured = [figures.judge(case, exact, measure) for measure in observation.measures]
-    from fpsim.explaining.verdicts import conclude
-
-    told = conclude(observation, case, tuple(sides), fits, figured, laws)
-    return replace(told, _evidence=of_references({s.name: (s.values, s.format) for s in observation.sides}, exacts))
+        judged_side = _side(own, side, exact, own_fits, len(predictions))
+        sides.append(elementary.refined(own, side, judged_side, predictions))
+    return case, sides, fits, exacts, laws
 
 
 def _with_divisor(case: Case, sides: tuple[Observed, ...]) -> Case:
