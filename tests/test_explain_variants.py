@@ -52,7 +52,7 @@ CASES: dict[str, tuple[dict[str, Any], bool, str]] = {
          "observed": {"int16": "24464", "int": "90000"}}, False, "integer overflow"),
     "hyperbolic tangent": (
         {"operation": "tanh", "inputs": {"x": [0.7]}, "observed": {"a": "0.6043678", "b": "0.60436773"}}, True,
-        "correct rounding"),
+        "elementary function"),
     "function beyond the range of half": (
         {"operation": "exp", "dtype": "float16", "inputs": {"x": [11.5, 12.0]},
          "observed": {"half": ["inf", "inf"], "float": ["98715.77", "162754.8"]}}, False, "intermediate out of range"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fpsim.explaining.elementary import rounded_correctly
 from fpsim.explaining.formulas import native
 from fpsim.explaining.mechanisms import Prediction, mechanism
 from fpsim.explaining.observation import Case
@@ -39,11 +40,15 @@ def _pair(case: Case, kind: Any) -> tuple[Any, Any]:
     "correct rounding", "rounding", _ALL, switch="", foresees="one side is the exact value, correctly rounded",
 )  # fmt: skip
 def _correctly_rounded(case: Case) -> Iterator[Prediction]:
+    exact = rounded_correctly(case)
+
     def compute() -> Any:
+        if exact is not None:
+            return exact
         found = reference(case)
         return np.full(case.x.shape, np.nan) if found is None else _stored(case, found.value)
 
-    if case.x.size <= 4096:
+    if exact is not None or case.x.size <= 4096:
         yield Prediction("the exact value, correctly rounded", 0, compute)
 
 

@@ -101,6 +101,7 @@ def mechanisms() -> tuple[Mechanism, ...]:
     """Return every mechanism, those of the verdict's order first."""
     from fpsim.explaining import (  # noqa: F401 - importing them registers what they hold
         definitions,
+        elementary,
         elementwise,
         faults,
         formulas,

@@ -38,7 +38,7 @@ _OPERATIONS: Final = (
 #: Elementary functions.
 ELEMENTARY: Final = (
     "exp2", "expm1", "exp", "log2", "log1p", "log10", "log", "sin", "cos", "tan", "tanh", "sinh", "cosh", "asin", "acos",
-    "atan", "erf", "sigmoid", "rsqrt", "sqrt", "cbrt", "pow", "gelu", "gamma", "lgamma", "abs",
+    "atan", "erf", "sigmoid", "rsqrt", "sqrt", "cbrt", "pow", "gelu", "gelu_tanh", "silu", "softplus", "gamma", "lgamma", "abs",
 )  # fmt: skip
 
 

@@ -28,7 +28,8 @@ def _flush(values: Any, least: float) -> Any:
 )  # fmt: skip
 def _flush_to_zero(case: Case) -> Iterator[Prediction]:
     least = case.data.smallest_normal
-    tiny = [np.abs(np.asarray(x, np.float64)) < least for x in case.inputs]
+    with np.errstate(invalid="ignore"):  # of signaling NaN
+        tiny = [np.abs(np.asarray(x, np.float64)) < least for x in case.inputs]
     has = any(bool((small & (np.asarray(x) != 0)).any()) for small, x in zip(tiny, case.inputs, strict=True))
 
     def operands() -> Any:

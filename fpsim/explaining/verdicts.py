@@ -13,6 +13,7 @@ import numpy as np
 from fpsim._differences import Difference, differences as compare
 from fpsim.explaining.attribution import attributions
 from fpsim.explaining.deciding import for_case
+from fpsim.explaining.elementary import FORMULA
 from fpsim.explaining.law import LawMatch
 from fpsim.explaining.mechanisms import KINDS, mechanisms
 from fpsim.explaining.observation import Case, Observation
@@ -161,7 +162,8 @@ def _said(side: Side) -> str:
         first = side.matches[0]
         parts.append(f"{first.mechanism}: {first.strategy}" if first.mechanism else first.strategy)
         if len(side.matches) > 1:
-            parts[-1] += f" ({len(side.matches) - 1} other{'s' * (len(side.matches) > 2)} give the same numbers)"
+            more = len(side.matches) - 1
+            parts[-1] += f" ({more} other{'s' * (more > 1)} give{'s' * (more == 1)} the same numbers)"
     elif side.status == "rounding size":
         parts.append(f"{side.max_ulp:.3g} ulp from exact" if side.max_ulp is not None else "within what rounding gives")
     if side.note:
@@ -209,7 +211,7 @@ def _ranked(
     names = [name for _, _, name in sorted(first)]
     if any("transform convolution" in s.note for s in sides):
         names.insert(0, "transform convolution")
-    for told in (DROPOUT, STREAM, OUT_OF_RANGE):
+    for told in (DROPOUT, STREAM, OUT_OF_RANGE, FORMULA):
         if any(f"{told}: " in s.note for s in sides):
             names.insert(0, told)
     if any("stagnation" in s.note for s in sides):
