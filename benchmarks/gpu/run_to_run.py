@@ -1,6 +1,7 @@
 """Run-to-run differences on a CUDA GPU beside their prediction, and the sum that has none.
 
-    python benchmarks/gpu/run_to_run.py --out results [--runs 1000] [--launches 10000] [--only atomics,reproducible,time]
+    python benchmarks/gpu/run_to_run.py --out results [--runs 1000] [--launches 10000]
+        [--only atomics,reproducible,time,remedies]
 
 Needs numba-cuda, and CuPy for the times; PyTorch for index_add_. Writes ``run_to_run.npz`` (the results of all runs, and
 the orders in which blocks arrived) and ``run_to_run.json``, and prints a table last.
@@ -9,9 +10,12 @@ the orders in which blocks arrived) and ``run_to_run.json``, and prints a table 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
+import math
 import sys
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +200,117 @@ def check_time(n: int = 10**8) -> dict[str, Any]:
     return out
 
 
+def well_and_ill(n: int) -> dict[str, np.ndarray]:
+    """Return float32 numbers whose sum has the condition number 1, and some that cancel to one in a million."""
+    rng = np.random.default_rng(n)
+    half = rng.standard_normal(n * 9 // 20).astype(np.float32)
+    small = (rng.random(n - 2 * half.size) * 1e-5).astype(np.float32)
+    return {"well": rng.random(n, np.float32), "ill": rng.permutation(np.concatenate([half, -half, small]))}
+
+
+def remedies(values: Any, found: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return, for each way to add, a function that gives the sum, and one that launches its kernels and no more."""
+    import cupy
+    from numba import cuda
+
+    from fpsim.devices import _cuda_kernels, _cuda_sums
+
+    x, grid, block = cuda.as_cuda_array(values), 1056, BLOCK
+    nothing, one = cuda.to_device(np.zeros(1, np.int32)), cupy.zeros(1, cupy.float32)
+    total = cuda.as_cuda_array(one)
+
+    def atomics() -> None:
+        one.fill(0)
+        found["block"][grid, block](x, total, nothing, nothing)
+
+    def launched(how: str) -> Any:
+        if how == "pairwise":
+            rooms, n = [], x.size
+            while n > 1:
+                n = -(-n // (_cuda_kernels.BLOCK * _cuda_kernels.ITEMS))
+                rooms.append(cuda.device_array(n, np.float32))
+
+            def tiles() -> None:
+                given = x
+                for room in rooms:
+                    _cuda_kernels.compiled("two_pass", "sum")[room.size, _cuda_kernels.BLOCK](given, given, room)
+                    given = room
+
+            return tiles
+        totals, errors = (cuda.device_array(grid, _cuda_sums.accumulator(how)) for _ in range(2))
+        first, last = (_cuda_sums.kernel(how, block, last=one) for one in (False, True))
+
+        def passes() -> None:
+            first[grid, block](x, totals, errors)
+            last[1, block](totals, errors, total)
+
+        return passes
+
+    def added() -> float:
+        atomics()
+        return float(one.get()[0])
+
+    places = cuda.to_device(np.zeros(reproducible.PLACES, np.int64))
+    whole = reproducible.kernel(block)
+    ways: dict[str, tuple[Any, Any]] = {"block atomics": (added, atomics)}
+    ways["cupy.sum"] = (lambda: float(values.sum()), values.sum)
+    for how in reproducible.HOW:
+        ways[how] = (functools.partial(reproducible.ordered_sum, values, how=how), launched(how))
+    ways["reproducible_sum"] = (lambda: reproducible.reproducible_sum(values), lambda: whole[grid, block](x, places))
+    return ways
+
+
+def check_remedies(saved: dict[str, Any], runs: int = 200, n: int = 10**7) -> list[dict[str, Any]]:
+    """Add well and ill conditioned numbers in all ways: errors, distinct results, and times beside CuPy's."""
+    import cupy
+    from numba import cuda
+
+    warnings.simplefilter("ignore")
+    found, rows = kernels(), []
+    for kind, x in well_and_ill(n).items():
+        exact = math.fsum(x.tolist())
+        unit = float(np.spacing(np.float32(abs(exact))))
+        base = cupy.asarray(x)
+        values = base.copy()
+        ways = remedies(values, found)
+        same = {name: {np.float32(way()).tobytes() for _ in range(runs)} for name, (way, _) in ways.items()}
+        results: dict[str, list[float]] = {name: [] for name in ways}
+        rng = cupy.random.RandomState(1)
+        for _ in range(runs):
+            values[...] = base[rng.permutation(n)]
+            for name, (way, _) in ways.items():
+                results[name].append(float(way()))
+        for name, got in results.items():
+            errors = np.abs(np.array(got) - exact) / unit
+            row = {"data": kind, "sum": name, "median ulp": float(np.median(errors)), "max ulp": float(errors.max())}
+            row |= {"distinct, same order": len(same[name]), "distinct, permuted": len(set(got))}
+            rows.append(row)
+    for size in (10**6, 999_983):
+        for kind, x in well_and_ill(size).items():
+            values = cupy.asarray(x)
+            for how in reproducible.HOW:
+                saved[f"remedies/{how}/{kind}/{size}"] = np.float32(reproducible.ordered_sum(values, how=how))
+    for size in (n, 10 * n):
+        ways = remedies(cupy.random.RandomState(0).random_sample(size, dtype=cupy.float32), found)
+        for name, (way, launch) in ways.items():
+            times = []
+            for _ in range(20):
+                cuda.synchronize()
+                start = time.perf_counter()
+                way()
+                times.append(time.perf_counter() - start)
+            events = cuda.event(), cuda.event()
+            launch()
+            events[0].record(cuda.default_stream())
+            for _ in range(20):
+                launch()
+            events[1].record(cuda.default_stream())
+            events[1].synchronize()
+            row = {"n": size, "sum": name, "device ms": cuda.event_elapsed_time(*events) / 20}
+            rows.append(row | {"call ms": 1e3 * float(np.median(times))})
+    return rows
+
+
 def main() -> None:
     """Run the parts that are asked for, and print a table last."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -214,6 +329,8 @@ def main() -> None:
                 report[part] = check_atomics(options.runs, saved)
             elif part == "reproducible":
                 report[part] = check_reproducible(options.launches)
+            elif part == "remedies":
+                report[part] = check_remedies(saved)
             else:
                 report[part] = check_time()
         except Exception as error:  # noqa: BLE001 - the other parts are worth having

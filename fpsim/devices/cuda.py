@@ -1,4 +1,4 @@
-"""A sum on a CUDA GPU that has the same bits for any grid, block and order: exact inside, and rounded once."""
+"""Sums on a CUDA GPU whose bits do not change from run to run: in a fixed order, or exact inside and rounded once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from fpsim.devices import _cuda_kernels as kernels, _cuda_sums as sums
 from fpsim.devices._cuda_kernels import numba_cuda
 from fpsim.devices.numba_cuda import _found, _quietly
 from fpsim.errors import InputError, MissingExtraError
@@ -21,6 +22,8 @@ _TERMS: Final = 8192
 BLOCK, _BLOCKS = 256, 1056
 #: Numbers in memory: two halves of each digit, and how many NaN and infinities of each sign there were.
 PLACES: Final = 2 * len(UNITS) + 3
+#: What `ordered_sum` adds.
+HOW: Final = ("float32", "pairwise", "neumaier", "float64")
 cuda: Any = None  # the module numba.cuda, once a kernel is asked for
 
 
@@ -54,16 +57,8 @@ def reproducible_sum(x: Any, /, *, grid: int | None = None, block: int = BLOCK) 
     form of Rump, Ogita & Oishi's extraction, SIAM J. Sci. Comput. 31 (2008) 189-224). Digits are added exactly: up to
     8192 of them in float64, then as 64-bit integers, by atomic additions, whose order does not matter.
     """
-    _require_gpu()
     module = numba_cuda()
-    given = x if hasattr(x, "__cuda_array_interface__") else module.to_device(_host(x))
-    values = module.as_cuda_array(given) if not hasattr(given, "copy_to_host") else given
-    if values.dtype != np.float32:
-        message = f"reproducible_sum takes float32, not {values.dtype}"
-        raise InputError(message)
-    if values.ndim != 1 or not values.is_c_contiguous():
-        message = "reproducible_sum takes a contiguous array of one dimension on the device; pass x.ravel()"
-        raise InputError(message)
+    values = _on_device(x, "reproducible_sum")
     places = module.to_device(np.zeros(PLACES, np.int64))
     with _quietly():
         kernel(_checked("block", block))[
@@ -72,18 +67,105 @@ def reproducible_sum(x: Any, /, *, grid: int | None = None, block: int = BLOCK) 
     return result(places.copy_to_host())
 
 
+def ordered_sum(x: Any, /, *, how: str = "neumaier", grid: int = _BLOCKS, block: int = BLOCK) -> np.float32:
+    """Return a sum of float32 numbers, computed on a CUDA GPU in an order that the launch alone determines.
+
+    Parameters
+    ----------
+    x : array of float32
+        As for `reproducible_sum`.
+    how : {"float32", "pairwise", "neumaier", "float64"}
+        What is added: float32 numbers, each thread taking its terms in turn; the same in tiles of 1024 terms by
+        halves, then their sums in tiles, and so on; float32 numbers with the sum of their rounding errors, added at
+        the end; or float64 numbers.
+    grid, block : int
+        Blocks, and threads of a block, a power of two up to 1024. Not for ``pairwise``, which takes as many as it needs.
+
+    Returns
+    -------
+    float32
+        The bits of ``fpsim.sum(x, ordered_sum_strategy(x.size, ...))``.
+
+    Raises
+    ------
+    InputError, MissingExtraError
+        As for `reproducible_sum`.
+    """
+    _checked("grid", grid), _checked("block", block)
+    _checked_how(how)
+    module = numba_cuda()
+    values = _on_device(x, "ordered_sum")
+    with _quietly():
+        if how == "pairwise":
+            while True:
+                blocks = _tiles(values.size)
+                out = module.device_array(blocks, np.float32)
+                kernels.compiled("two_pass", "sum")[blocks, kernels.BLOCK](values, values, out)
+                if blocks == 1:
+                    return np.float32(out.copy_to_host()[0])
+                values = out
+        dtype = sums.accumulator(how)
+        totals, errors = module.device_array(grid, dtype), module.device_array(grid, dtype)
+        out = module.device_array(1, np.float32)
+        sums.kernel(how, block, last=False)[grid, block](values, totals, errors)
+        sums.kernel(how, block, last=True)[1, block](totals, errors, out)
+    return np.float32(out.copy_to_host()[0])
+
+
+def ordered_sum_strategy(n: int, /, *, how: str = "neumaier", grid: int = _BLOCKS, block: int = BLOCK) -> str:
+    """Return the strategy of `ordered_sum` for n terms.
+
+    Examples
+    --------
+    >>> from fpsim.devices.cuda import ordered_sum_strategy
+    >>> ordered_sum_strategy(10**6, how="float64")
+    'cuda_reduce(1056, 256)+acc(float64)+output(float32)'
+    """
+    _checked_how(how)
+    if how != "pairwise":
+        return f"cuda_reduce({grid}, {block}){sums.SETTINGS[how]}"
+    blocks = _tiles(n)
+    second = f", second={ordered_sum_strategy(blocks, how=how)}" if blocks > 1 else ""
+    return f"cuda_reduce({blocks}, {kernels.BLOCK}, items={kernels.ITEMS}{second})"
+
+
+def _tiles(n: int) -> int:
+    return max(1, -(-n // (kernels.BLOCK * kernels.ITEMS)))
+
+
+def _checked_how(how: str) -> None:
+    if how not in HOW:
+        message = f"how must be one of {', '.join(HOW)}, not {how!r}"
+        raise InputError(message)
+
+
+def _on_device(x: Any, name: str) -> Any:
+    """Return the numbers as an array of Numba on the device."""
+    _require_gpu(name)
+    module = numba_cuda()
+    given = x if hasattr(x, "__cuda_array_interface__") else module.to_device(_host(x, name))
+    values = module.as_cuda_array(given) if not hasattr(given, "copy_to_host") else given
+    if values.dtype != np.float32:
+        message = f"{name} takes float32, not {values.dtype}"
+        raise InputError(message)
+    if values.ndim != 1 or not values.is_c_contiguous():
+        message = f"{name} takes a contiguous array of one dimension on the device; pass x.ravel()"
+        raise InputError(message)
+    return values
+
+
 @functools.cache
-def _require_gpu() -> None:
+def _require_gpu(name: str) -> None:
     reason = _found()[0]
     if reason:
-        message = f"reproducible_sum needs a CUDA GPU: {reason}"
+        message = f"{name} needs a CUDA GPU: {reason}"
         raise MissingExtraError(message)
 
 
-def _host(x: Any) -> Any:
+def _host(x: Any, name: str) -> Any:
     array = np.asarray(x)
     if array.dtype != np.float32:
-        message = f"reproducible_sum takes float32, not {array.dtype}"
+        message = f"{name} takes float32, not {array.dtype}"
         raise InputError(message)
     return np.ascontiguousarray(array).reshape(-1)
 
