@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fpsim.prediction import Prediction, StrategyPrediction
 
 _WIDTH, _NAME_WIDTH = 100, 34
-_SYMBOLS = {"sum": "sum", "dot": "dot product", "matmul": "matrix product"}
+_SYMBOLS = {"sum": "sum", "dot": "dot product", "matmul": "matrix product"}  # functions have their own names
 
 
 def plain_number(value: float) -> float | str:
@@ -74,7 +74,7 @@ def as_html(p: Prediction) -> str:
 
 def _title(p: Prediction) -> str:
     size = "x".join(map(str, p.shape))
-    what = f"{_SYMBOLS[p.op]} of {size} {p.dtype}"
+    what = f"{_SYMBOLS.get(p.op, p.op)} of {size} {p.dtype}"
     if not p.is_sampled:
         exact = ""
         if p.exact is not None and math.prod(p.exact.shape) == 1:
@@ -92,6 +92,11 @@ def _guide(p: Prediction) -> list[str]:
     single = p.strategies[0].outputs == 1
     columns = "error" if single else "rms, 99.9%, max"
     median = "" if single else " (median)"
+    if p.op not in _SYMBOLS:
+        return [
+            f"{columns}: error against the exact result, in ulps of it; used: largest error / bound;",
+            f"bound: largest error that was measured, in ulps{median}; !=rounded: outputs that are not correctly rounded.",
+        ]
     return [
         f"{columns}: error against the exact result, in ulps of it; used: largest error / bound;",
         f"bound: worst case of order and arithmetic, in ulps{median}; !=NumPy: outputs with other bits.",
@@ -99,10 +104,11 @@ def _guide(p: Prediction) -> list[str]:
 
 
 def _header(p: Prediction) -> list[str]:
+    first, last = ("strategy", "!=NumPy") if p.op in _SYMBOLS else ("implementation", "!=rounded")
     if p.strategies[0].outputs == 1:
         shown = ["result", "bits"] if not p.is_sampled else []
-        return ["strategy", *shown, "error", "relative", "bound", "used", "!=NumPy"]
-    return ["strategy", "rms", "99.9%", "max", "relative max", "bound", "used", "!=NumPy"]
+        return [first, *shown, "error", "relative", "bound", "used", last]
+    return [first, "rms", "99.9%", "max", "relative max", "bound", "used", last]
 
 
 def _cells(one: StrategyPrediction, p: Prediction) -> list[str]:
@@ -149,4 +155,6 @@ def _conclusion(p: Prediction) -> str:
     size = f"{number(best[0].maximum)} ulp" if best[0].outputs == 1 else f"RMS {number(best[0].rms)} ulp"
     text = f"Most accurate here: {names}{alike}, {size}."
     same = [str(one.strategy) for one in p.strategies if not one.differs]
+    if p.op not in _SYMBOLS:
+        return f"{text} Correctly rounded throughout: {', '.join(same) if same else 'none of these'}."
     return f"{text} NumPy's bits: {', '.join(same) if same else 'none of these'}."

@@ -20,6 +20,7 @@ _EXAMPLES = """\
 examples:
   fpsim predict sum --shape 1000000 --data 'uniform(0,1)' --strategy serial --strategy pairwise --strategy lanes:8
   fpsim predict matmul --shape 400x400x400 --data uniform:0:1 --strategy serial --strategy split_k:5 --fma both
+  fpsim predict exp --shape 100000 --data normal --strategy torch.cuda --strategy cupy --strategy numpy
   fpsim predict dot --shape 4096 --data normal --data lognormal:0:2 --dtype bfloat16
   fpsim predict matmul --inputs A.npy B.npy --strategy serial+fma --format json
   fpsim predict sum --inputs results.npz:loss --strategy numpy_sum --strategy 'serial+acc(float64)'
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = _DESCRIPTION
     parser.epilog = _EXAMPLES
-    parser.add_argument("op", metavar="OP", help="sum, dot or matmul")
+    parser.add_argument("op", metavar="OP", help="sum, dot or matmul; or a function such as exp or softmax")
     parser.add_argument(
         "--shape", metavar="N", help="terms of a sum or dot product, or M x K x N of a product, as in 400x400x400"
     )
@@ -63,13 +64,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Predict and print; exit code 0, or 1 where ``--run`` shows that a rule was wrong."""
+    from fpsim._prediction_functions import FUNCTIONS
     from fpsim.bounds import OPERATIONS
     from fpsim.commands._progress import ProgressLine
     from fpsim.prediction import predict
 
     op = arguments.op
-    if op not in OPERATIONS:
-        message = f"unknown operation {op!r}; use one of {', '.join(OPERATIONS)}"
+    if op not in (*OPERATIONS, *FUNCTIONS):
+        message = f"unknown operation {op!r}; use one of {', '.join((*OPERATIONS, *FUNCTIONS))}"
+        raise InputError(message)
+    if arguments.run and op in FUNCTIONS:
+        message = f"--run is for sums and products; name a library with --strategy, or see fpsim check --ops {op}"
         raise InputError(message)
     settings: dict[str, Any] = {"strategies": arguments.strategy, "fma": _fma(arguments.fma)}
     inputs = _files(arguments) if arguments.inputs else _law_settings(arguments, settings)
