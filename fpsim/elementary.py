@@ -21,6 +21,7 @@ __all__ = ["IMPLEMENTATIONS", "MODELS", "Model", "evaluate", "softmax"]
 Array = NDArray[Any]
 
 _WARP, _LONGEST_ROW = 32, 1024
+_PROFILE = "profile:"
 IMPLEMENTATIONS = {"torch.cuda": False, "cupy": True}  # whether subnormal numbers are flushed to zero
 
 
@@ -89,8 +90,9 @@ def evaluate(function: str, /, *operands: Any, implementation: str = "torch.cuda
         A name in `MODELS`.
     *operands : float32 arrays of one shape
         What the library is given.
-    implementation : {"torch.cuda", "cupy"}
-        PyTorch keeps subnormal numbers; CuPy compiles its kernels to flush them to zero.
+    implementation : {"torch.cuda", "cupy"} or str
+        PyTorch keeps subnormal numbers; CuPy compiles its kernels to flush them to zero. ``profile:FILE`` replays what
+        ``fpsim reveal --elementary`` recorded of any implementation.
 
     Returns
     -------
@@ -101,7 +103,9 @@ def evaluate(function: str, /, *operands: Any, implementation: str = "torch.cuda
     InputError
         The operands do not fit the function, or the implementation is unknown.
     UnknownOrderError
-        No model is known for the function.
+        No model is known for the function, or a profile does not have some of the inputs.
+    FileError
+        There is no such profile.
 
     Examples
     --------
@@ -113,8 +117,12 @@ def evaluate(function: str, /, *operands: Any, implementation: str = "torch.cuda
     >>> evaluate("exp", x, implementation="cupy")
     array([0.       , 2.7182817], dtype=float32)
     """
+    if implementation.startswith(_PROFILE):
+        profiles: Any = importlib.import_module("fpsim.elementary_profiles")
+        recorded = profiles.load(implementation.removeprefix(_PROFILE)).evaluate(function, *operands)
+        return np.asarray(recorded)
     if implementation not in IMPLEMENTATIONS:
-        message = f"implementation must be one of {', '.join(IMPLEMENTATIONS)}, not {implementation}"
+        message = f"implementation must be one of {', '.join(IMPLEMENTATIONS)}, or profile:FILE, not {implementation}"
         raise InputError(message)
     model = MODELS.get(function)
     if model is None or not model.known:

@@ -171,7 +171,7 @@ def test_shapes_and_refusals() -> None:
     assert softmax(x).tolist() == [[np.float32(1 / 3)] * 3] * 2
     with pytest.raises(UnknownOrderError, match="no model of gamma is known; there are models of exp"):
         evaluate("gamma", x)
-    with pytest.raises(InputError, match=r"one of torch\.cuda, cupy, not jax"):
+    with pytest.raises(InputError, match=r"one of torch\.cuda, cupy, or profile:FILE, not jax"):
         evaluate("exp", x, implementation="jax")
     with pytest.raises(InputError, match="divide takes 2 float32 arrays of one shape"):
         evaluate("divide", x)

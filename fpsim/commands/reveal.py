@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fpsim.commands import _elementary
 from fpsim.commands._options import whole
 from fpsim.errors import FileError, InputError
 
@@ -22,7 +23,9 @@ examples:
   fpsim reveal torch.matmul --device cuda --shape 400x400x400
   fpsim reveal torch.cuda:sum --n 1000            (an implementation of `fpsim check --list`)
   fpsim reveal my_module.my_sum --op sum --n 100 --n 1000 --save profile.json
-  fpsim reveal my_kernels.block_sum --op sum --cuda-simulator --n 100       (a numba.cuda kernel, without a GPU)"""
+  fpsim reveal my_kernels.block_sum --op sum --cuda-simulator --n 100       (a numba.cuda kernel, without a GPU)
+  fpsim reveal --elementary torch.erf                                       (which model gives its bits)
+  fpsim reveal --elementary libm.expf --range=-1:1 --save expf.npz          (a profile, where none does)"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,11 +50,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--probe", action="store_true", help="probe trees of any size, pair by pair: about 5 N calls")
     parser.add_argument("--seed", metavar="N", default="0", help="seed of probes and replays (default: 0)")
-    parser.add_argument("--save", metavar="FILE", help="write a profile (JSON); an existing file is not replaced")
+    parser.add_argument(
+        "--save", metavar="FILE", help="write a profile (JSON; .npz for --elementary); an existing file is not replaced"
+    )
+    _elementary.add_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Reveal and print; exit code 3 where nothing could be established for a size."""
+    if arguments.elementary:
+        return _elementary.run(arguments)
+
     from fpsim._targets import target
     from fpsim.commands._progress import ProgressLine
     from fpsim.profiles.recording import profile_of, save
