@@ -13,6 +13,7 @@ from fpsim.explaining.mechanisms import Prediction, mechanism
 from fpsim.explaining.observation import Case
 from fpsim.formats import Format, round_to
 
+_ITEMS = (15, 4, 8, 16)  # of a thread of a device-wide scan: CUB's default first
 _BLOCKS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
@@ -64,6 +65,39 @@ def blocked(x: Any, form: Format, product: bool, block: int, *, carries: Format 
     return joined.reshape(*x.shape[:-1], rows * block)[..., :n]
 
 
+def by_threads(x: Any, form: Format, product: bool, items: int, threads: int = 128) -> Any:
+    """Return a scan as blocks of threads make it: each thread its own items, warps of 32 by doubling, then block by block.
+
+    Notes
+    -----
+    CUB's DeviceScan (cub/agent/agent_scan.cuh and warp_scan_shfl.cuh of CUDA 12): 15 items a thread unless tuned, warps
+    by shuffles (Kogge-Stone), warps in sequence, blocks in sequence by decoupled look-back. A thread's items follow its
+    prefix one by one.
+    """
+    n, one = x.shape[-1], float(product)
+    join = np.multiply if product else np.add
+    native = np.float32 if form.precision == 24 else np.float64
+    blocks = -(-n // (items * threads))
+    padded = np.full((*x.shape[:-1], blocks * items * threads), one, native)
+    padded[..., :n] = x
+    padded = padded.reshape(*x.shape[:-1], blocks, threads // 32, 32, items)
+    with np.errstate(all="ignore"):
+        lanes = join.accumulate(padded, axis=-1)[..., -1]
+        for step in (1, 2, 4, 8, 16):
+            lanes = np.concatenate([lanes[..., :step], join(lanes[..., :-step], lanes[..., step:])], axis=-1)
+        warps = join.accumulate(lanes[..., -1], axis=-1)
+        carried = join.accumulate(warps[..., -1], axis=-1)
+        before = join(_exclusive(warps, one)[..., None], _exclusive(lanes, one))
+        before = join(_exclusive(carried, one)[..., None, None], before)
+        out = join.accumulate(np.concatenate([before[..., None], padded], axis=-1), axis=-1)[..., 1:]
+    return out.reshape(*x.shape[:-1], blocks * items * threads)[..., :n].astype(np.float64)
+
+
+def _exclusive(totals: Any, one: float) -> Any:
+    first = np.full((*totals.shape[:-1], 1), one, totals.dtype)
+    return np.concatenate([first, totals[..., :-1]], axis=-1)
+
+
 @mechanism(
     "order of additions", "rounding", "cumsum cumprod",
     switch="the same scan on both sides; one running sum, or a wider format",
@@ -73,6 +107,13 @@ def _scan_order(case: Case) -> Iterator[Prediction]:
     x, product = _sequence(case), case.op == "cumprod"
     form = careful_format(case)
     yield Prediction(f"serial in {form}", 0, lambda: _back(case, running(x, form, product)))
+    for items in _ITEMS:
+        if items < x.shape[-1] and form.precision in (24, 53):
+            yield Prediction(
+                f"threads of {items} terms in {form}",
+                3,
+                partial(lambda items: _back(case, by_threads(x, form, product, items)), items),
+            )
     for block in _BLOCKS:
         if block < x.shape[-1]:
             yield Prediction(

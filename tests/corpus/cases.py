@@ -172,8 +172,11 @@ REPORTS = (
            {"CPU max error": "0.50529", "GPU max error": "5.5936"}, True, (LOW,)),
     Report("pytorch-180153", "cumsum", "float32", "torch seed 0: randn(10000)*1e10",
            {"CPU error norm": "0.0", "GPU error norm": "6224200.0"}, True, (ORDER, "wider accumulator")),
+    # Collected as not explained, from one running product, which errs by 4e-5. CUB's scan of 15 factors a thread errs by
+    # 0.00548: beside 1 a product is half way between two numbers, and the term that decides is negative, so that
+    # rounding has a bias where threads multiply few factors.
     Report("pytorch-180154", "cumprod", "float32", "torch seed 0: 1+0.0001*randn(1000000)",
-           {"CPU max error": "5.9604e-08", "GPU max error": "0.0054827"}, False, (ORDER,)),
+           {"CPU max error": "5.9604e-08", "GPU max error": "0.0054827"}, True, (ORDER,)),
     Report("pytorch-180155", "cumprod", "bfloat16", "torch seed 0: abs(randn(1000))*0.01+0.99",
            {"CPU error norm": "0.016893", "GPU error norm": "0.56472"}, True, (LOW,)),
     Report("pytorch-75240", "cumsum", "float32", "frac(arange(1000000)*pi)",
