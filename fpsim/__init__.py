@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fpsim.gradients import GradientCheck as GradientCheck, gradient_check as gradient_check
     from fpsim.invariances import Invariance as Invariance, invariance as invariance
     from fpsim.laws import Law as Law, law as law
+    from fpsim.locating import Located as Located, locate as locate
     from fpsim.measuring_precision import Precision as Precision, precision as precision
     from fpsim.prediction import Prediction as Prediction, predict as predict
     from fpsim.revealing import Revealed as Revealed, reveal as reveal
@@ -85,6 +86,8 @@ _HOME = {
     "var": "emulation",
     "Invariance": "invariances",
     "invariance": "invariances",
+    "Located": "locating",
+    "locate": "locating",
     "Law": "laws",
     "law": "laws",
     "Revealed": "revealing",

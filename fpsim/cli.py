@@ -27,6 +27,7 @@ COMMANDS = {
     "tolerance": "work out the tolerance that a comparison needs",
     "spread": "emulate run-to-run differences of random orders, and judge observed runs",
     "invariance": "say whether batch, place, layout, alignment or padding change the bits of a routine",
+    "locate": "name the first operation of a function whose bits differ between two runs",
     "check": "compare real routines with their predictions, to the bit",
     "precision": "say which precision a product really uses, and how to get full precision",
     "reveal": "find the order and arithmetic of a function, and prove it by replay",

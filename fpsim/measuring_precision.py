@@ -15,20 +15,12 @@ from fpsim._precision_checks import confirmed, promotion, rounds_operands
 from fpsim._precision_probes import Operand, keeps, keeps_products, operand, products
 from fpsim.errors import InputError
 from fpsim.formats import BFLOAT16, FLOAT32, FLOAT64, Format, as_format
+from fpsim.switches import FULL_FLOAT32, NO_TF32
 
 SCHEMA: Final = "fpsim.precision/1"
 _NAMES = {"tf32": "TF32"}
 _ACCUMULATORS = {8: "bfloat16", 11: "float16", 24: "float32", 53: "float64", 64: "extended"}
 
-#: What gives float32 products again, by library.
-SWITCHES: Final = {
-    "torch": 'torch.set_float32_matmul_precision("highest"), and TORCH_ALLOW_TF32_CUBLAS_OVERRIDE not set to 1',
-    "jax": 'jax.config.update("jax_default_matmul_precision", "highest"), or precision="highest" in the call',
-    "cupy": "CUPY_TF32=0 in the environment before CuPy is imported",
-    "tensorflow": "tf.config.experimental.enable_tensor_float_32_execution(False)",
-    "mlx": "MLX_ENABLE_TF32=0 in the environment",
-}
-_CUDA = "NVIDIA_TF32_OVERRIDE=0 in the environment, for all of NVIDIA's libraries"
 _FLOAT16 = {"torch": "torch.backends.cuda.matmul.allow_fp16_accumulation = False"}
 _FLOAT64 = {"jax": 'jax.config.update("jax_enable_x64", True) before arrays are made'}
 _FLUSHING = {"torch": "torch.set_flush_denormal(False), on a CPU"}
@@ -285,13 +277,13 @@ def _switch(name: str, function: Callable[..., Any], library: str | None, form: 
         return _FLUSHING.get(root, "not known; compilers flush with -ftz=true, -ffast-math and the like")
     if form != FLOAT32:
         return _FLOAT16.get(root, "operands of float32, or an accumulator of float32 where the library offers one")
-    if root in SWITCHES:
-        known = [SWITCHES[root]]
+    if root in FULL_FLOAT32:
+        known = [FULL_FLOAT32[root]]
     else:
-        known = [switch for module, switch in SWITCHES.items() if library is None and module in sys.modules]
+        known = [switch for module, switch in FULL_FLOAT32.items() if library is None and module in sys.modules]
     if not known and library is None:
-        known = [f"the switch of its library; give library= for those of {', '.join(SWITCHES)}"]
-    return "; or ".join([*known, *([_CUDA] if "tf32" in name.lower() else [])]) or "not known"
+        known = [f"the switch of its library; give library= for those of {', '.join(FULL_FLOAT32)}"]
+    return "; or ".join([*known, *([NO_TF32] if "tf32" in name.lower() else [])]) or "not known"
 
 
-__all__ = ["SCHEMA", "SWITCHES", "Precision", "precision"]
+__all__ = ["SCHEMA", "Precision", "precision"]

@@ -15,8 +15,8 @@ from fpsim.cli import main
 from fpsim.errors import InputError
 from fpsim.fixed_point import fixed_point_matmul
 from fpsim.formats import BFLOAT16, TF32, Format, round_to
-from fpsim.measuring_precision import SWITCHES
 from fpsim.split_products import SCHEMES, pieces, split_matmul
+from fpsim.switches import FULL_FLOAT32
 
 _Function = Callable[[NDArray[Any], NDArray[Any]], Any]
 SHAPE = (6, 48, 5)
@@ -258,12 +258,12 @@ def test_numpy() -> None:
     assert fpsim.precision(np.matmul, shape=(16, 64, 16), dtype="float64").name == "float64"
 
 
-@pytest.mark.parametrize("library", sorted(SWITCHES))
+@pytest.mark.parametrize("library", sorted(FULL_FLOAT32))
 def test_switches(library: str) -> None:
     tf32, half = emulated(f"{TF32_UNIT}+operands(tf32)"), emulated("serial+acc(float16)")
     found = fpsim.precision(tf32, shape=SHAPE, library=library)
     assert found.switch is not None
-    assert found.switch.startswith(SWITCHES[library])
+    assert found.switch.startswith(FULL_FLOAT32[library])
     assert "NVIDIA_TF32_OVERRIDE=0" in str(found)
     other = fpsim.precision(half, shape=SHAPE, dtype="float16", library=library).switch
     assert other is not None
