@@ -203,7 +203,9 @@ def caller() -> str:
 @cache
 def standard(filename: str, /) -> bool:
     """Whether a file belongs to Python itself."""
-    return filename.startswith((_STDLIB, "<frozen")) and "site-packages" not in filename
+    return filename.startswith((_STDLIB, "<frozen")) and not (
+        "site-packages" in filename or "dist-packages" in filename
+    )
 
 
 @cache

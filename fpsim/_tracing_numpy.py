@@ -7,6 +7,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,6 +30,7 @@ _IN_PLACE = {
     "iadd": np.add, "isub": np.subtract, "imul": np.multiply, "itruediv": np.true_divide, "ipow": np.power,
     "imod": np.remainder, "ifloordiv": np.floor_divide,
 }  # fmt: skip
+_OWN = str(Path(__file__).parent)
 _NOT_STREAMS = frozenset({"bit_generator", "bytes", "spawn"})
 
 
@@ -238,7 +240,7 @@ class _Replacing:
             return self.original(*args, **kwargs)
         frame = sys._getframe(1)
         file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__", ""))
-        foreign = standard(file) or "site-packages" in file or module.startswith(("fpsim.", "numpy."))
+        foreign = standard(file) or file.startswith(_OWN) or "site-packages" in file or "dist-packages" in file
         if foreign and module.partition(".")[0] not in self.roots:
             return self.original(*args, **kwargs)
         return self.replaced(*args, **kwargs)
