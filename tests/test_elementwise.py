@@ -372,7 +372,23 @@ def test_progress_and_order() -> None:
     result = measure_all([NUMPY, NUMBA], "sqrt", samples=2**10, progress=lambda a, b: seen.append((a, b)))
     assert seen == [(2**10, 2**10)]
     assert [e.implementation for e in result.errors] == ["numpy", "numba"]
-    assert result.to_dict()["different"] == [{"between": ["numpy", "numba"], "inputs": 0, "telling": 0}]
+    assert result.to_dict()["different"] == [{"between": ["numpy", "numba"], "inputs": 0, "telling": 0, "farthest": 0}]
+
+
+def test_differences_between_libraries_are_counted() -> None:
+    def shifted(x: Array) -> Array:
+        y = NUMPY.functions["sqrt"](x)
+        y.view(np.uint32)[(x > 2) & (x < 3e38)] += 5
+        return y
+
+    steady = Elementwise("steady", "none", functions={"sqrt": NUMPY.functions["sqrt"]})
+    moved = Elementwise("moved", "none", functions={"sqrt": shifted})
+    result = measure_all([steady, moved], "sqrt", samples=2**12)
+    x = inputs.operands("sqrt", 1, 0, 2**12, 2**12, np.random.default_rng([0, 0]))[0]
+    flags = reference.reference("sqrt", x).flags
+    wrong = ~same(steady.functions["sqrt"](x), shifted(x))
+    assert result.different["steady", "moved"] == (wrong.sum(), (wrong & (flags == 0)).sum())
+    assert result.farthest == {("steady", "moved"): 5}
 
 
 def test_wrong_results_are_told_apart() -> None:

@@ -150,11 +150,14 @@ class Comparison:
     different : dict
         From two names to the number of inputs for which their bits differ, and to the number of telling ones
         among these.
+    farthest : dict
+        From two names to the largest difference of two finite results of telling inputs, counted in float32 numbers.
     """
 
     function: str
     errors: list[ElementwiseErrors]
     different: dict[tuple[str, str], tuple[int, int]]
+    farthest: dict[tuple[str, str], int]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain Python objects."""
@@ -162,6 +165,7 @@ class Comparison:
             "function": self.function,
             "errors": [e.to_dict() for e in self.errors],
             "different": [
-                {"between": list(pair), "inputs": a, "telling": b} for pair, (a, b) in self.different.items()
+                {"between": list(pair), "inputs": a, "telling": b, "farthest": self.farthest[pair]}
+                for pair, (a, b) in self.different.items()
             ],
         }

@@ -164,15 +164,14 @@ class _Block:
         for (piece, exact), result in zip(pairs, found, strict=True):
             tally.add(result, [x[piece] for x in self.operands], exact, observed[piece])
 
-    def different(self, a: Array, b: Array) -> tuple[int, int]:
+    def different(self, a: Array, b: Array) -> Array:
         def count(pair: tuple[slice, Reference]) -> Array:
             piece, exact = pair
-            out = np.zeros(2, np.int64)
+            out = np.zeros(3, np.int64)
             kernels.count_different(a[piece].view(np.uint32), b[piece].view(np.uint32), exact.flags, out)
             return out
 
-        total = np.sum(list(self.pool.map(count, zip(self.pieces, self.exact, strict=True))), axis=0)
-        return int(total[0]), int(total[1])
+        return np.array(list(self.pool.map(count, zip(self.pieces, self.exact, strict=True))))
 
 
 def _checked(implementations: Sequence[Elementwise], function: str, samples: int, exhaustive: bool) -> str:
@@ -242,6 +241,7 @@ def measure_all(
     tallies = [_Tally() for _ in implementations]
     pairs = [(i, j) for j in range(len(implementations)) for i in range(j)]
     different = np.zeros((len(pairs), 2), np.int64)
+    farthest = np.zeros(len(pairs), np.int64)
     with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
         for number, start in enumerate(range(0, total, _BLOCK)):
             stop = min(start + _BLOCK, total)
@@ -255,7 +255,9 @@ def measure_all(
                 block.compare(tally, observed)
                 results.append(observed)
             for k, (i, j) in enumerate(pairs):
-                different[k] += block.different(results[i], results[j])
+                found = block.different(results[i], results[j])
+                different[k] += found[:, :2].sum(axis=0)
+                farthest[k] = max(farthest[k], found[:, 2].max())
             if progress:
                 progress(stop, total)
     names = [x.name for x in implementations]
@@ -263,6 +265,7 @@ def measure_all(
         function,
         [t.result(x, function, what) for t, x in zip(tallies, implementations, strict=True)],
         {(names[i], names[j]): (int(a), int(b)) for (i, j), (a, b) in zip(pairs, different.tolist(), strict=True)},
+        {(names[i], names[j]): int(far) for (i, j), far in zip(pairs, farthest, strict=True)},
     )
 
 

@@ -299,10 +299,18 @@ def compare(
 
 @kernel
 def count_different(a: NDArray[np.uint32], b: NDArray[np.uint32], flags: NDArray[np.uint8], counts: Any) -> None:
-    """Count the positions where two results differ (NaN equals NaN): in all, and where neither trivial nor subnormal."""
+    """Count the positions where two results differ (NaN equals NaN): in all, and where neither trivial nor subnormal.
+
+    The third count is the largest number of float32 numbers between two finite results of the second kind.
+    """
     counts[:] = 0
     for i in range(a.size):
         x, y = np.int64(a[i]), np.int64(b[i])
-        differs = (x != y) & (((x & _MAGNITUDE) <= _INFINITE) | ((y & _MAGNITUDE) <= _INFINITE))
+        x_size, y_size = x & _MAGNITUDE, y & _MAGNITUDE
+        differs = (x != y) & ((x_size <= _INFINITE) | (y_size <= _INFINITE))
         counts[0] += differs
-        counts[1] += differs & (flags[i] == 0)
+        if differs & (flags[i] == 0):
+            counts[1] += 1
+            if (x_size < _INFINITE) & (y_size < _INFINITE):
+                apart = abs(x_size - y_size) if x >> 31 == y >> 31 else x_size + y_size
+                counts[2] = max(counts[2], apart)
