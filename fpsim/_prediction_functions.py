@@ -13,7 +13,7 @@ from fpsim import elementary
 from fpsim._arrays import as_floats
 from fpsim._prediction_request import positive
 from fpsim._prediction_results import Prediction, StrategyPrediction, quantile, root_mean_square
-from fpsim.elementary_errors import CORRECTLY_ROUNDED, ENVELOPES
+from fpsim.elementary_errors import CORRECTLY_ROUNDED, ENVELOPES, unit_of
 from fpsim.errors import InputError, UnknownOrderError
 from fpsim.formats import FLOAT32, as_format
 from fpsim.laws import Law, law as as_law
@@ -41,7 +41,7 @@ def predict_function(
         raise InputError(message)
     if laws[0]:
         times = 1 if repeats is None else positive("repeats", repeats)
-        sizes = _sizes(op, shape)
+        sizes = sizes_of_function(op, shape)
         operands, texts = _drawn(inputs, wanted, sizes, times, rng, dtype)
     else:
         for name, value in (("shape", shape), ("repeats", repeats)):
@@ -53,9 +53,11 @@ def predict_function(
     values, correct = _exact(op, operands)
     notes: list[str] = []
     runs = _runs(op, names, operands, notes)
-    finite = np.isfinite(values)
+    finite = np.isfinite(correct)
     if not finite.all():
-        notes.append(f"{np.count_nonzero(~finite)} outputs have no finite exact value; errors do not count them")
+        notes.append(
+            f"{np.count_nonzero(~finite)} outputs have no finite exact value in float32; errors do not count them"
+        )
     bits = {name: result.view(np.uint32).copy() for name, result in runs.items()}
     for name, result in runs.items():
         bits[name][np.isnan(result)] = 0x7FC00000
@@ -97,7 +99,8 @@ def _drawn(
     return tuple(np.stack(arrays) for arrays in zip(*drawn, strict=True)), tuple(map(str, laws))
 
 
-def _sizes(op: str, shape: Any) -> tuple[int, ...]:
+def sizes_of_function(op: str, shape: Any) -> tuple[int, ...]:
+    """Return the shape of the operands of an elementary function as whole numbers."""
     words = shape.lower().replace("*", "x").split("x") if isinstance(shape, str) else shape
     words = words if isinstance(words, tuple | list) else (words,)
     if shape is None or not words or any(isinstance(w, str) and not w.strip().isdecimal() for w in words):
@@ -202,12 +205,12 @@ def _row(
     op: str, name: str, result: _Array, operands: tuple[_Array, ...], values: _Array, correct: _Array,
     same: tuple[str, ...], *, keep: bool,
 ) -> StrategyPrediction:  # fmt: skip
-    finite = np.isfinite(values)
+    finite = np.isfinite(correct)
     with np.errstate(all="ignore"):
         # An infinity counts as 2**128, as in fpsim.devices.elementwise.ulp_errors.
         seen = np.where(np.isinf(result), np.copysign(2.0**128, result), result.astype(np.float64))
         error = np.abs(seen - values)
-        unit = np.ldexp(1.0, np.maximum(np.frexp(values)[1] - 1, FLOAT32.emin) - FLOAT32.precision + 1)
+        unit = unit_of(values)
         own = ENVELOPES.get(op, {}).get(name)
         if own is None or (op, name) == ("exp2", "cupy"):
             room = np.full(values.shape, math.inf)

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fpsim._tolerance_functions import mechanism as mechanism_of_function, text_lines
+from fpsim.elementary_errors import ENVELOPES
+
 if TYPE_CHECKING:
     from fpsim.tolerances import Tolerance
 
@@ -23,6 +26,8 @@ def rounded_up(x: float) -> str:
 
 def mechanism(t: Tolerance) -> str:
     """Return what makes the two sides differ."""
+    if t.op in ENVELOPES:
+        return mechanism_of_function(t.op, t.sides)
     terms = f"{t.terms} term{'s' if t.terms > 1 else ''}"
     worst, sigma, drift, shift = (float(np.max(np.abs(x))) for x in (t.worst_case, t.sigma, t.drift, t.shift))
     if worst == 0:
@@ -49,6 +54,8 @@ def as_text(t: Tolerance) -> str:
         f"worst case {worst:.3g} ({proved}); probabilistic {soft:.3g}; standard deviation {sigma:.3g}",
         f"Mechanism: {t.mechanism}.",
     ]
+    if t.op in ENVELOPES:
+        lines = [*text_lines(t), lines[-1]]
     if t.collapse > 1.5:
         lines.append(
             f"One pair of numbers for all outputs is up to {t.collapse:.3g} times looser than their own tolerances."

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from fpsim.errors import InputError, UnknownOrderError
 
-__all__ = ["CORRECTLY_ROUNDED", "ENVELOPES", "SOURCES", "Envelope", "envelope", "exact_values", "largest_room"]
+__all__ = [
+    "CORRECTLY_ROUNDED",
+    "ENVELOPES",
+    "SOURCES",
+    "Envelope",
+    "envelope",
+    "exact_values",
+    "largest_room",
+    "unit_of",
+]
 
 Array = NDArray[Any]
 
@@ -108,7 +117,7 @@ class Envelope:
             Zero where the exact result is not finite; infinite where a subnormal operand is read as zero and the function
             has no finite value there.
         """
-        unit = np.ldexp(1.0, np.maximum(np.frexp(values)[1] - 1, _EMIN) - _DIGITS)
+        unit = unit_of(values)
         small = np.abs(values) < _NORMAL
         for x in operands:
             small |= (np.abs(x) < _NORMAL) & (x != 0)
@@ -178,6 +187,12 @@ def envelope(function: str, implementation: str, /) -> Envelope:
         message = f"the errors of {function} were measured for {', '.join(own)}, not for {implementation}"
         raise UnknownOrderError(message)
     return own[implementation]
+
+
+def unit_of(values: Array, /) -> Array:
+    """Return the spacing of the float32 numbers at numbers, 2**-149 at zero."""
+    exponents = np.where(values == 0, _EMIN, np.frexp(values)[1] - 1)
+    return np.asarray(np.ldexp(1.0, np.maximum(exponents, _EMIN) - _DIGITS))
 
 
 def exact_values(function: str, /, *operands: Array) -> Array:

@@ -14,9 +14,11 @@ from fpsim._arrays import as_floats
 from fpsim._prediction_text import plain_number
 from fpsim._tolerance_bugs import bugs, in_tolerances
 from fpsim._tolerance_data import check_operation, check_shapes, measured, terms_of
+from fpsim._tolerance_functions import tolerance_of_function
 from fpsim._tolerance_pilots import LEAST, pilot
 from fpsim._tolerance_tails import tail
 from fpsim._tolerance_targets import Side, Target, target
+from fpsim.elementary_errors import ENVELOPES
 from fpsim.errors import InputError
 from fpsim.formats import Format, as_format
 from fpsim.laws import Law, law as as_law
@@ -51,12 +53,12 @@ class Tolerance:
     sides : tuple of str
         What is compared: strategies, or a strategy and "exact".
     confidence : float
-        Of the whole assertion, all outputs together.
+        Of the whole assertion, all outputs together; 1 for an elementary function, which errs the same each time.
     outputs : int
         How many outputs an assertion has.
     worst_case : float or ndarray
         No difference is larger: proved for given data. For data of a law it is the largest of the pilot data, and not
-        proved. Of the shape of the result, or one number.
+        proved, and of an elementary function the largest that was measured. Of the shape of the result, or one number.
     probabilistic : float or ndarray
         The difference stays below this in all outputs at the confidence, where the bits that roundings drop are random.
     sigma, drift : float or ndarray
@@ -237,14 +239,15 @@ def tolerance(
 
     Parameters
     ----------
-    op : {"sum", "dot", "matmul"}
-        The operation.
+    op : {"sum", "dot", "matmul"} or str
+        The operation; or an elementary function of float32, such as "exp".
     *inputs : array_like, or str or Law
         The operands; or laws of data with `shape`, as `fpsim.predict` takes them.
     strategy : str or Strategy, or a sequence of them
         One side; the other is the exact result. ``"any order"`` with settings, as in ``"any order+fma"``, is every
         binary tree with that arithmetic; ``"any split_k(2..16)"`` is every strategy of these numbers; ``"any of: a; b"``
-        and a sequence are any of these.
+        and a sequence are any of these. Of an elementary function an implementation, see
+        `fpsim.elementary_errors.ENVELOPES`, ``"any of: numpy; torch.cuda"``, or ``"any library"``.
     between : pair of such sides
         Two results that are compared with each other.
     confidence : float
@@ -292,6 +295,8 @@ def tolerance(
     if outputs is not None and (isinstance(outputs, bool) or outputs != int(outputs) or outputs < 1):
         message = f"outputs must be a whole number of at least 1, not {outputs!r}"
         raise InputError(message)
+    if op in ENVELOPES:
+        return tolerance_of_function(op, inputs, strategy, between, axis, shape, dtype, outputs, rng)
     check_operation(op)
     sides = _sides(strategy, between)
     if inputs and all(isinstance(x, str | Law) for x in inputs):

@@ -21,6 +21,7 @@ examples:
   fpsim tolerance matmul --shape 400x400x400 --data 'uniform(0,1)' --between numpy,profile:h200/cublas-13.1
   fpsim tolerance sum --shape 100000 --data normal --strategy numpy_sum
   fpsim tolerance matmul --shape 64x1000x64 --data normal --between serial+fma 'any split_k:1..16+fma'
+  fpsim tolerance exp --shape 4096 --data normal --between numpy torch.cuda
   fpsim tolerance sum --shape 4096 --data normal --between numpy 'any order'
   fpsim tolerance matmul --inputs A.npy B.npy --between numpy 'any of: profile:h200/cublas-13.1; serial+fma'
   fpsim tolerance --table ops.toml               a new table, or what has changed in one that exists
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = _DESCRIPTION
     parser.epilog = _EXAMPLES
-    parser.add_argument("op", metavar="OP", nargs="?", help="sum, dot or matmul")
+    parser.add_argument("op", metavar="OP", nargs="?", help="sum, dot or matmul; or a function such as exp")
     parser.add_argument("--shape", metavar="N", help="terms, or M x K x N of a product")
     parser.add_argument(
         "--data", metavar="LAW", action="append", help="law of the data: once, or once for each operand"
@@ -65,9 +66,11 @@ def run(arguments: argparse.Namespace) -> int:
         message = "say --strategy TEXT for a tolerance against the exact result, or --between ONE OTHER for two results"
         raise InputError(message)
     from fpsim._tolerance_data import check_operation
+    from fpsim.elementary_errors import ENVELOPES
     from fpsim.tolerances import tolerance
 
-    check_operation(arguments.op)
+    if arguments.op not in ENVELOPES:
+        check_operation(arguments.op)
     settings: dict[str, Any] = {
         "confidence": number("--confidence", arguments.confidence),
         "rng": whole("--seed", arguments.seed, 0),
@@ -91,6 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
         example = []
 
     def resolved(text: str) -> str:
+        if arguments.op in ENVELOPES:
+            return text
         return routine_strategy(
             text, arguments.op, lambda: example or _empty(arguments.op, arguments.shape, settings["dtype"])
         )

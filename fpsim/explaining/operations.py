@@ -55,7 +55,8 @@ def accumulator_of(case: Case) -> Format:
 def ulp(values: Any, form: Format) -> Doubles:
     """Return the ulps of numbers in a format."""
     with np.errstate(all="ignore"):
-        exponent = np.frexp(np.asarray(values, np.float64))[1] - 1
+        values = np.asarray(values, np.float64)
+        exponent = np.where(values == 0, form.emin, np.frexp(values)[1] - 1)
         return np.asarray(np.ldexp(1.0, np.maximum(exponent, form.emin) - form.precision + 1))
 
 
@@ -104,8 +105,9 @@ def _sum(case: Case) -> Reference:
     factor = scale / n if case.op == "mean" and n else scale
     extra = 2 * u * np.abs(value) * (case.op == "mean" or scale != 1)
     # a mean may also be taken of numbers that were divided first
-    extra = extra + (case.op == "mean") * 2 * u * absolute
-    pair = [np.asarray(v * abs(factor)).reshape(shape) for v in (bound + extra, np.hypot(size, extra / 2))]
+    divided = (case.op == "mean") * u
+    typical = np.sqrt(size**2 + (extra / 2) ** 2 + divided**2 * (t.astype(np.float64) ** 2).sum(axis=1) / 3)
+    pair = [np.asarray(v * abs(factor)).reshape(shape) for v in (bound + extra + 2 * divided * absolute, typical)]
     return _finish(case, (value * factor).reshape(shape), *pair)
 
 
@@ -130,7 +132,10 @@ def _variance(case: Case) -> Reference:
         squares = (t**2).sum(axis=1) / max(n - case.get("ddof", 0), 1)
         bound = (2 * n + 6) * u * squares
         wrong_mean = np.abs(mean[:, 0]) * u * math.sqrt(n)
-        size = (math.sqrt(n) + 3) * u * value + wrong_mean**2
+        # each square has an error of its own, their sum that of a chain, the quotient one more
+        squared = ((t - mean) ** 4).sum(axis=1)
+        chain = np.hypot(_chain(case, (t - mean) ** 2), u * np.sqrt(3 * squared)) / np.maximum(n - case.get("ddof", 0), 1)
+        size = np.hypot(np.asarray(chain, np.float64), u * value) + wrong_mean**2
         if case.op == "std":
             root = np.sqrt(value)
             bound = (
@@ -241,11 +246,12 @@ def _mp_function(name: str) -> Callable[..., Any] | None:
 def _elementwise(case: Case) -> Reference | None:
     import mpmath
 
+    from fpsim.elementary_errors import unit_of as spacing
     from fpsim.explaining.elementary import exact_results
 
     if (measured := exact_results(case)) is not None:
         exact, room = measured
-        unit = ulp(exact, case.result)
+        unit = spacing(exact)
         # Four times this and half an ulp are what was measured of libraries, see `judging`.
         return Reference(exact, np.maximum(256 * unit, room), np.maximum(room - unit / 2, 0) / 4, unit / 2)
     function = _mp_function(case.op)
