@@ -25,7 +25,7 @@ from fpsim._files import write_new
 from fpsim.errors import FileError, InputError, UnknownOrderError
 
 __all__ = [
-    "BLOCK", "LARGEST", "SPECIAL", "ElementaryProfile", "decoded", "encoded", "load", "numbers", "ordinals", "span",
+    "BLOCK", "LARGEST", "SPECIAL", "ElementaryProfile", "decoded", "different", "encoded", "load", "numbers", "ordinals", "span",
 ]  # fmt: skip
 
 Array = NDArray[Any]
@@ -79,19 +79,27 @@ def span(block: int, first: int, last: int, /) -> tuple[int, int]:
     return max(first, block * BLOCK), min(last + 1, (block + 1) * BLOCK)
 
 
+def different(a: Array, b: Array, /) -> NDArray[np.int64]:
+    """Return the positions at which the bits of two float32 vectors differ; any NaN equals any NaN."""
+    places = np.flatnonzero(a.view(np.uint32) != b.view(np.uint32))
+    return places[~(np.isnan(a[places]) & np.isnan(b[places]))]
+
+
 def encoded(observed: Array, correct: Array, /) -> bytes:
     """Return how results differ from the correctly rounded ones, compressed; nothing where they do not differ."""
-    near, target = ordinals(correct), ordinals(observed)
-    difference = target - near
-    if not difference.any():
+    places = different(observed, correct)
+    if not places.size:
         return b""
-    symbols = np.where(np.abs(difference) <= _SMALL, difference, _OTHER)
-    large = symbols == _OTHER
-    negative = near < 0
-    for symbol, ordinal in _signed(negative):
-        symbols = np.where(large & (target == ordinal), symbol, symbols)
-    others = difference[symbols == _OTHER] & 0xFFFF_FFFF
-    return bz2.compress(symbols.astype(np.int8).tobytes() + others.astype("<u4").tobytes())
+    near, target = ordinals(correct[places]), ordinals(observed[places])
+    difference = target - near
+    shown = np.where(np.abs(difference) <= _SMALL, difference, _OTHER)
+    large = shown == _OTHER
+    for symbol, ordinal in _signed(near < 0):
+        shown = np.where(large & (target == ordinal), symbol, shown)
+    others = difference[shown == _OTHER] & 0xFFFF_FFFF
+    symbols = np.zeros(observed.size, np.int8)
+    symbols[places] = shown
+    return bz2.compress(symbols.tobytes() + others.astype("<u4").tobytes())
 
 
 def _signed(negative: Array) -> list[tuple[int, Any]]:

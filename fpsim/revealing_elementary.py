@@ -21,6 +21,7 @@ from fpsim.elementary_profiles import (
     LARGEST,
     SPECIAL,
     ElementaryProfile,
+    different,
     encoded,
     numbers,
     ordinals,
@@ -193,14 +194,18 @@ def _observed(call: Callable[[Array], Any], x: Array) -> Array:
 def _compared(
     x: Array, observed: Array, candidates: Mapping[str, Callable[[Array], Array]], encode: bool
 ) -> tuple[dict[str, int], int, float, bytes]:
-    found = ordinals(observed)
-    expected = {name: ordinals(candidate(x)) for name, candidate in candidates.items()}
-    equal = {name: int(np.count_nonzero(found == values)) for name, values in expected.items()}
-    correct = expected[CORRECT]
-    difference = np.where(np.isnan(observed) | np.isnan(numbers(correct)), 0, np.abs(found - correct))
-    at = int(np.argmax(difference))
-    data = encoded(observed, numbers(correct)) if encode else b""
-    return equal, int(difference[at]), float(x[at]), data
+    equal, largest, where, data = {}, 0, 0.0, b""
+    for name, candidate in candidates.items():
+        expected = candidate(x)
+        places = different(observed, expected)
+        equal[name] = x.size - places.size
+        if name == CORRECT and places.size:
+            both = places[~(np.isnan(observed[places]) | np.isnan(expected[places]))]
+            apart = np.abs(ordinals(observed[both]) - ordinals(expected[both]))
+            if apart.size:
+                largest, where = int(apart.max()), float(x[both[np.argmax(apart)]])
+            data = encoded(observed, expected) if encode else b""
+    return equal, largest, where, data
 
 
 def _alone(call: Callable[[Array], Any], first: int, last: int) -> int:
