@@ -41,7 +41,8 @@ class Located:
     counterpart : Call or None
         What the first side called in its place.
     differing, total : int or None
-        Elements of its results whose bits differ, and all; None where both results could not be had.
+        Elements of its results whose bits differ, and all; None for other causes than "operation", and where both
+        results could not be had.
     max_ulp, max_absolute : float or None
         Their largest distance, in units in the last place of the larger number, and as it is.
     follow, own : int
@@ -317,7 +318,7 @@ def _completed(
 ) -> Located:  # fmt: skip
     """Return what was found with the size of the difference, for which results are fetched by running again."""
     place = other.trace.first
-    if found.cause not in ("operation", "order") or place is None or found.counterpart is None:
+    if found.cause != "operation" or place is None or found.counterpart is None:
         return found
     at = next(i for i, call in enumerate(reference.trace.calls) if call is found.counterpart)
     theirs, notes = reference.trace.kept.get(at), found.notes

@@ -378,6 +378,11 @@ def test_the_table_of_switches() -> None:
     assert {one.setting for one in SWITCHES if one.kind == "precision"} >= {FULL_FLOAT32["torch"], FULL_FLOAT32["jax"]}
 
 
+def test_the_page_has_the_table_of_switches() -> None:
+    page = Path(__file__).parents[1] / "docs" / "same-seed.md"
+    assert f"\n{table()}\n" in page.read_text(encoding="utf-8")
+
+
 def test_what_is_known_to_be_nondeterministic() -> None:
     assert len({(one.library, one.name, one.device, one.when) for one in NONDETERMINISTIC}) == len(NONDETERMINISTIC)
     assert known("torch", "aten.index_add_", device="cuda:1") is not None
