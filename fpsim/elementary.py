@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from fpsim import emulation
 from fpsim.errors import InputError, UnknownOrderError
 
-__all__ = ["IMPLEMENTATIONS", "MODELS", "Model", "evaluate", "softmax"]
+__all__ = ["IMPLEMENTATIONS", "MODELS", "Model", "evaluate", "log_softmax", "softmax"]
 
 Array = NDArray[Any]
 
-_WARP, _LONGEST_ROW = 32, 1024
+_SUM_OF_SOFTMAX = "torch_cuda_softmax_sum"
 _PROFILE = "profile:"
 IMPLEMENTATIONS = {"torch.cuda": False, "cupy": True}  # whether subnormal numbers are flushed to zero
 
@@ -152,8 +152,8 @@ def softmax(x: Any, /, strategy: Any = None, *, implementation: str = "torch.cud
     x : float32 array
         Finite numbers.
     strategy : str or Strategy, optional
-        The order in which the exponentials of a row are added (`fpsim.reveal` finds it). By default that of PyTorch for
-        rows of up to 1024 numbers: 32 threads, each adding every 32nd number, then halves of the threads.
+        The order in which the exponentials of a row are added (`fpsim.reveal` finds it). By default that of PyTorch for a
+        contiguous tensor, ``torch_cuda_softmax_sum``.
     implementation : {"torch.cuda", "cupy"}
         See `evaluate`.
 
@@ -166,11 +166,12 @@ def softmax(x: Any, /, strategy: Any = None, *, implementation: str = "torch.cud
     InputError
         The data do not fit.
     UnknownOrderError
-        The order of rows of that length is not known, and no strategy is given.
+        The order of the sums is not known, and no strategy is given.
 
     Notes
     -----
-    The numbers are exp(x - max x) over their sum, each step rounded (PyTorch 2.11, ``PersistentSoftmax.cuh``).
+    The numbers are exp(x - max x) over their sum, each step rounded (PyTorch 2.11, ``SoftMax.cu`` and
+    ``PersistentSoftmax.cuh``).
 
     Examples
     --------
@@ -179,17 +180,42 @@ def softmax(x: Any, /, strategy: Any = None, *, implementation: str = "torch.cud
     >>> softmax(np.array([0.0, 1.0, 2.0], np.float32))
     array([0.09003057, 0.24472848, 0.6652409 ], dtype=float32)
     """
-    values = np.asarray(x)
-    if values.dtype != np.float32 or values.ndim == 0 or values.shape[-1] == 0 or not np.isfinite(values).all():
-        message = "softmax takes a float32 array of finite numbers with at least one number in a row"
+    _, powers, total = _exponentials("softmax", x, strategy, implementation)
+    return evaluate("divide", powers, np.broadcast_to(total, powers.shape), implementation=implementation)
+
+
+def log_softmax(x: Any, /, strategy: Any = None, *, implementation: str = "torch.cuda") -> Array:
+    """Return the logarithm of the softmax over the last axis as a GPU library gives it, given the order of its sums.
+
+    Parameters, the array returned and errors are those of `softmax`.
+
+    Notes
+    -----
+    The numbers are (x - max x) - log(sum), where the sum is that of exp(x - max x), each step rounded.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fpsim.elementary import log_softmax
+    >>> log_softmax(np.array([0.0, 1.0, 2.0], np.float32))
+    array([-2.4076061 , -1.407606  , -0.40760604], dtype=float32)
+    """
+    shifted, _, total = _exponentials("log_softmax", x, strategy, implementation)
+    return np.asarray(shifted - evaluate("log", total, implementation=implementation))
+
+
+def _exponentials(name: str, x: Any, strategy: Any, implementation: str) -> tuple[Array, Array, Array]:
+    """Return x - max x, its exponentials, and their sum over the last axis, which is kept."""
+    values = np.ascontiguousarray(x)
+    if values.dtype != np.float32 or np.ndim(x) == 0 or values.shape[-1] == 0 or not np.isfinite(values).all():
+        message = f"{name} takes a float32 array of finite numbers with at least one number in a row"
         raise InputError(message)
-    n = values.shape[-1]
     if strategy is None:
-        if n > _LONGEST_ROW or implementation != "torch.cuda":
-            message = f"the order of a softmax of {n} numbers by {implementation} is not known: give its strategy"
+        if implementation != "torch.cuda":
+            message = f"the order of the sums in {name} by {implementation} is not known: give its strategy"
             raise UnknownOrderError(message)
-        strategy = f"lanes:{min(_WARP, 1 << (n - 1).bit_length())}:combine=fold" if n > 1 else "serial"
+        strategy = _SUM_OF_SOFTMAX
     shifted = values - values.max(axis=-1, keepdims=True)
     powers = evaluate("exp", shifted, implementation=implementation)
-    total = np.float32(emulation.sum(powers, strategy, axis=-1, keepdims=True))
-    return evaluate("divide", powers, np.broadcast_to(total, powers.shape), implementation=implementation)
+    total = np.asarray(emulation.sum(powers, strategy, axis=-1, keepdims=True), np.float32)
+    return shifted, powers, total

@@ -30,6 +30,7 @@ from fpsim.orders.random_trees import UniformTree
 from fpsim.orders.tensor_core import Fused, TensorCore
 from fpsim.orders.torch_cpu import TorchCpuNorm, TorchCpuSum
 from fpsim.orders.torch_cuda import TorchCudaSum
+from fpsim.orders.torch_cuda_softmax import TorchCudaSoftmaxSum
 from fpsim.orders.xla import XlaCpuProd, XlaCpuSum
 
 #: Every order by its name in a strategy text.
@@ -39,7 +40,8 @@ ORDERS: dict[str, type[Order]] = {
         Serial, Pairwise, HalvingFold, Lanes, Chunks, SplitK, Split, Interleaved, Cascade, Grid, Reverse, Rotate,
         Permute, Shuffle, Tree, UniformTree, Fused, TensorCore, NumpySum, NumpyProd, NumpyMatmul, OpenblasSdot, OpenblasDdot,
         EinsumSum, EinsumDot, TorchCpuSum, TorchCpuNorm,
-        TorchCudaSum, CubSum, CubSegmentedSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, XlaCpuProd, EigenSum, ProfileOrder,
+        TorchCudaSum, TorchCudaSoftmaxSum, CubSum, CubSegmentedSum, CudaReduce, NumbaCudaReduce, XlaCpuSum, XlaCpuProd, EigenSum,
+        ProfileOrder,
         GlooRing, MpiRing, MpiRecursiveDoubling, MpiRabenseifner, NcclRing, NcclTree,
     )
 }  # fmt: skip
@@ -49,5 +51,5 @@ __all__ = [
     "GlooRing", "Grid", "HalvingFold", "Interleaved", "Lanes", "MpiRabenseifner", "MpiRecursiveDoubling", "MpiRing",
     "NcclRing", "NcclTree", "NumbaCudaReduce", "NumpyMatmul", "NumpyProd", "NumpySum", "OpenblasDdot", "OpenblasSdot",
     "Order", "Pairwise", "Permute", "ProfileOrder", "Reverse", "Rotate", "Serial", "Shuffle", "Split", "SplitK", "TensorCore", "TorchCpuNorm",
-    "TorchCpuSum", "TorchCudaSum", "Tree", "UniformTree", "XlaCpuProd", "XlaCpuSum",
+    "TorchCpuSum", "TorchCudaSoftmaxSum", "TorchCudaSum", "Tree", "UniformTree", "XlaCpuProd", "XlaCpuSum",
 ]  # fmt: skip
