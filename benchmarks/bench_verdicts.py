@@ -1,12 +1,12 @@
 """Verdicts on injected faults and on pairs of different strategies: how often a fault passes, how often rounding does not.
 
-    python benchmarks/bench_verdicts.py [--faults 10000] [--seconds 600] [--processes 2] [--seed 0] [--failures FILE]
+    python benchmarks/bench_verdicts.py [--faults 10000] [--seconds 600] [--processes 2] [--seed 0] [--failures FILE] [--rows FILE]
 
 A fault counts where it changes a bit. It is *inside rounding* where no output is further from the exact one than the
 probabilistic tolerance of usual orders, at 1 - 10**-6: no tool can see it. All others must not be called rounding; faults
 that are less precision may be called so. A pair of right results is a false alarm where a bug is suspected. Each
-explanation has eight right results, in four pairs that share no side, and up to six faulty ones; the verdict of a pair is
-that of its worse side, which `--alone` checks on some pairs by explaining them alone.
+explanation has 16 right results, in eight pairs that share no side, and up to nine faulty ones; the verdict of a pair is
+that of its worse side, which is checked on some pairs by explaining them alone.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OF_PAIRS = {
     "bug suspected": "bug", "different computation": "bug",
 }  # fmt: skip
 _WORSE = ("rounding", "reduced", "unknown", "bug")
-RIGHT, FAULTY = 8, 6
+RIGHT, FAULTY = 16, 9
 
 
 def explain(given: injected.Problem, observed: dict[str, Any]) -> fpsim.Explanation:
@@ -169,6 +169,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--failures", type=Path, help="where pairs with a wrong verdict are listed, as JSON lines")
+    parser.add_argument("--rows", type=Path, help="JSON lines that rows are added to; all in it are reported")
     arguments = parser.parse_args()
     end = time.monotonic() + arguments.seconds
     rows: list[dict[str, Any]] = []
@@ -189,6 +190,10 @@ def main() -> None:
                  or (row["kind"] == "right" and row["verdict"] != "rounding")
                  or (row.get("inside") is False and (missed_fault(row) or row["alone"] == "unknown"))]  # fmt: skip
         arguments.failures.write_text("\n".join(json.dumps(row) for row in wrong) + "\n")
+    if arguments.rows is not None:
+        with arguments.rows.open("a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        rows = [json.loads(line) for line in arguments.rows.read_text().splitlines()]
     print(report(rows), flush=True)
     used = [row["seconds"] for row in rows if "seconds" in row]
     print(f"{len(used)} explanations, {np.mean(used):.2f} s each, the slowest {max(used):.2f} s")

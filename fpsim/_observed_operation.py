@@ -119,6 +119,15 @@ class Operation:
             left = self._left[stack, row].astype(np.float64)
             return np.asarray(left * self._right[stack, :, column].astype(np.float64))
 
+    def rounded_terms(self) -> NDArray[np.int64]:
+        """Return for each output how many of its terms are not zero: adding zero rounds nothing, in any order."""
+        if self._right is None:
+            count = np.count_nonzero(self._left, axis=1)
+        else:
+            factors = [(x != 0).astype(np.float32 if self.n < 2**24 else np.float64) for x in (self._left, self._right)]
+            count = np.rint(factors[0] @ factors[1])
+        return np.asarray(count).astype(np.int64).reshape(self.shape)
+
     def exact_in(self, form: Format, magnitude: Floats) -> NDArray[np.bool]:
         """Tell which outputs every order computes without any rounding when it accumulates in a format.
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fpsim._candidates import OPERANDS
 from fpsim._observed_operation import Operation, accumulator
 from fpsim.arithmetic import Rounding
-from fpsim.bounds.formulas import real_sum_bound, relative_rounding_error, sum_bound, underflow_error
+from fpsim.bounds.formulas import relative_rounding_error, underflow_error
 from fpsim.formats import Format
 
 if TYPE_CHECKING:
@@ -68,19 +68,19 @@ def worst_case(operation: Operation, reference: Exact, result: Format, /) -> Dou
     -----
     Jeannerod & Rump, Math. Comp. 87 (2018) 803-819: theorem 4.1 for sums, 4.2 for products, with their underflow; plus
     the rounding of operands wider than the accumulator, and of the result where that is narrower. Zero where every
-    partial sum is exact.
+    partial sum is exact. Terms that are zero count for nothing: adding them rounds nothing.
     """
     form = accumulator(operation.data, result)
     rounding = Rounding(form)
     unit = form.unit_roundoff
     magnitude = np.asarray(reference.magnitude, np.float64)
     product = operation.op != "sum"
-    n, v = operation.n, relative_rounding_error(rounding)
+    n, v = np.maximum(operation.rounded_terms(), 1), relative_rounding_error(rounding)
     with np.errstate(all="ignore"):
-        if product:
-            bound = real_sum_bound(n, v) * magnitude + n * (1 + n * unit) * underflow_error(rounding)
+        if product:  # `real_sum_bound` and `sum_bound`, of arrays
+            bound = (v + (n - 1) * v * (1 + v)) * magnitude + n * (1 + n * unit) * underflow_error(rounding)
         else:
-            bound = sum_bound(n, v) * magnitude
+            bound = (n - 1) * v * magnitude
         if operation.data.precision > form.precision:
             bound = bound + (2 if product else 1) * unit * (1 + 2 * operation.n * unit) * magnitude
         else:
@@ -106,14 +106,16 @@ def chain_size(operation: Operation, terms: Doubles, result: Format) -> Doubles:
     form = accumulator(operation.data, result)
     with np.errstate(all="ignore"):
         partial = np.cumsum(terms, axis=1)
-        forward = np.sum(_ulp(partial[:, 1:], form) ** 2, axis=1)
-        rest = partial[:, -1:] - partial[:, :-1]
-        backward = np.sum(_ulp(rest[:, :-1], form) ** 2, axis=1) + _ulp(partial[:, -1], form) ** 2 * (
-            terms.shape[1] > 1
-        )
-        n = max(terms.shape[1], 2)
+        added = terms != 0  # adding zero rounds nothing, nor does the first addition
+        several = np.count_nonzero(added, axis=1)
+        after_first = added & (np.cumsum(added, axis=1) > 1)
+        before_last = added & (np.cumsum(added[:, ::-1], axis=1)[:, ::-1] > 1)
+        forward = np.sum(np.where(after_first, _ulp(partial, form), 0) ** 2, axis=1)
+        rest = partial[:, -1:] - partial + terms  # from each term to the last
+        backward = np.sum(np.where(before_last, _ulp(rest, form), 0) ** 2, axis=1)
+        n = np.maximum(several, 2)
         squares = ((n + 1) / 6 - 1 / n) * np.sum(terms**2, axis=1) + (n + 1) / 3 * partial[:, -1] ** 2
-        shuffled = 0.541 * 4 * form.unit_roundoff**2 * squares * (terms.shape[1] > 1)
+        shuffled = 0.541 * 4 * form.unit_roundoff**2 * squares * (several > 1)
         variance = np.maximum(np.maximum(forward, backward), shuffled)
         if operation.op != "sum":
             variance = variance + np.sum(_ulp(terms, form) ** 2, axis=1)
@@ -175,7 +177,7 @@ def _beyond(error: Doubles, bound: Doubles, values: NDArray[Any], reference: Exa
 
 
 def _ulp(values: Doubles, form: Format) -> Doubles:
-    exponent = np.frexp(values)[1] - 1
+    exponent = np.where(values == 0, form.emin, np.frexp(values)[1] - 1)
     return np.asarray(np.ldexp(1.0, np.maximum(exponent, form.emin) - form.precision + 1))
 
 

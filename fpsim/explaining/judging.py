@@ -21,6 +21,8 @@ from fpsim.explaining.results import Explanation, Side
 
 Doubles = NDArray[np.float64]
 _DEVIATION: Final = 2 * math.log(2000)
+#: Operations whose bound holds for every order: no rounding leads beyond it, whatever gives the same numbers.
+_BOUNDED: Final = frozenset(("sum", "dot", "matmul"))
 _STATUS: Final = {"rounding": "reproduced", "reduced": "reduced", "range": "other computation",
                   "definition": "other computation", "fault": "fault"}  # fmt: skip
 
@@ -91,7 +93,7 @@ def examined(case: Case, observation: Observation, /) -> Examined:
             exact = reference(own)
             found[key] = exact, list(computed(own))
         exact, predictions = found[key]
-        own_fits = _fits(side, predictions, exact)
+        own_fits = _fits(side, predictions, exact, bounded=own.op in _BOUNDED and own.known)
         fits[side.name], exacts[side.name] = own_fits, exact
         judged_side = _side(own, side, exact, own_fits, len(predictions))
         sides.append(elementary.refined(own, side, judged_side, predictions))
@@ -127,8 +129,13 @@ def _case_of(case: Case, side: Observed) -> Case:
     return replace(own, op=str(side.settings["op"])) if "op" in side.settings else own
 
 
-def _fits(side: Observed, predictions: list[tuple[Mechanism, Any, Doubles]], exact: Reference | None) -> list[Fit]:
-    """Return the predictions that give a side; of a fault, also those that give all elements which rounding does not."""
+def _fits(
+    side: Observed, predictions: list[tuple[Mechanism, Any, Doubles]], exact: Reference | None, *, bounded: bool
+) -> list[Fit]:  # fmt: skip
+    """Return the predictions that give a side; of a fault, also those that give all elements which rounding does not.
+
+    Where the operation is `bounded`, what is beyond the bound of every order is no rounding, whatever gives it.
+    """
     right = np.zeros(side.values.shape, bool)
     if exact is not None:
         with np.errstate(all="ignore"):
@@ -136,6 +143,8 @@ def _fits(side: Observed, predictions: list[tuple[Mechanism, Any, Doubles]], exa
             right = np.isfinite(side.values) & (error <= side.view(exact.bound) * (1 + 1e-9))
     found = []
     for one, prediction, given in predictions:
+        if bounded and one.kind == "rounding" and bool(np.any(~right & np.isfinite(side.values))):
+            continue
         same = side.same(given)
         partly = one.kind == "fault" and not right.all() and bool(np.all(same | right))
         if partly or bool(np.all(same)):
@@ -189,7 +198,7 @@ def _side(case: Case, side: Observed, exact: Reference | None, fits: list[Fit], 
         within = error <= size * (limit if case.op not in ELEMENTWISE else 4.0) + last
         ratio = np.where(error == 0, 0.0, error / bound)
     numbers = replace(
-        plain, max_ulp=_largest(in_ulps), rms_ulp=math.sqrt(float(np.mean(np.square(np.nan_to_num(in_ulps, posinf=0))))),
+        plain, max_ulp=_largest(in_ulps), rms_ulp=_root_mean_square(np.nan_to_num(in_ulps, posinf=0)),
         max_error=_largest(error), bound_ratio=float(np.nanmax(np.where(special, 0, ratio), initial=0.0)),
         rounding_ratio=_largest(np.where(error == 0, 0.0, error / np.where(size > 0, size, np.where(last > 0, last, 1.0)))),
         correctly_rounded=float(np.mean(error <= 0.5 * ulp(value, side.format))),
@@ -249,6 +258,11 @@ def _stopped(side: Observed, value: Doubles, fits: list[Fit]) -> str:
 
 def _join(*parts: str) -> str:
     return "; ".join(filter(None, parts))
+
+
+def _root_mean_square(values: Doubles) -> float:
+    most = float(values.max(initial=0.0))  # whose square may overflow
+    return most * math.sqrt(float(np.mean(np.square(values / most)))) if most else 0.0
 
 
 def _largest(values: Any) -> float:

@@ -134,7 +134,9 @@ def _variance(case: Case) -> Reference:
         wrong_mean = np.abs(mean[:, 0]) * u * math.sqrt(n)
         # each square has an error of its own, their sum that of a chain, the quotient one more
         squared = ((t - mean) ** 4).sum(axis=1)
-        chain = np.hypot(_chain(case, (t - mean) ** 2), u * np.sqrt(3 * squared)) / np.maximum(n - case.get("ddof", 0), 1)
+        chain = np.hypot(_chain(case, (t - mean) ** 2), u * np.sqrt(3 * squared)) / np.maximum(
+            n - case.get("ddof", 0), 1
+        )
         size = np.hypot(np.asarray(chain, np.float64), u * value) + wrong_mean**2
         if case.op == "std":
             root = np.sqrt(value)

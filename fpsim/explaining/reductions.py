@@ -188,7 +188,7 @@ def _exact_rounded(case: Case) -> Iterator[Prediction]:
     foresees="a third of the elements differ, each by an ulp of the narrow format",
 )  # fmt: skip
 def _rounded_partials(case: Case) -> Iterator[Prediction]:
-    if case.result.precision >= 24 or case.op == "all_reduce":
+    if case.result.precision >= 24 or case.op == "all_reduce" or len(case.inputs) > 2:
         return
     for parts in (2, 4, 8, 16):
         yield Prediction(f"split_k({parts}) with parts in {case.result}", parts // 4, partial(_split, case, parts))

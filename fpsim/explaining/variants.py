@@ -88,6 +88,8 @@ def _modulo(case: Case, width: int, signed: bool) -> Any:
     ]
     if case.op in ("dot", "matmul"):
         exact = np.asarray(whole[0] @ whole[1], object)
+        if len(case.inputs) > 2:
+            return np.full(exact.shape, np.nan)  # an addend may be of another type
     elif case.op == "cumsum":
         exact = np.cumsum(whole[0])
     else:
@@ -113,6 +115,11 @@ def _extended(case: Case) -> Iterator[Prediction]:
     yield Prediction("serial in 80-bit numbers, rounded at the end", rank, partial(_in_extended, case))
 
 
+def _with_addend(case: Case, product: Any) -> Any:
+    """Add a bias or beta*C to a product."""
+    return product + np.asarray(case.inputs[2]).astype(product.dtype) if len(case.inputs) > 2 else product
+
+
 def _in_extended(case: Case) -> Any:
     long = np.longdouble
     if case.op in ("dot", "matmul"):
@@ -121,7 +128,7 @@ def _in_extended(case: Case) -> Any:
         for k in range(a.shape[-1]):
             left = a[..., k] if b.ndim == 1 else a[..., k, None]
             out = out + left * (b[k] if b.ndim <= 2 else b[..., k, None, :])
-        return _stored(case, np.asarray(out).astype(np.float64))
+        return _stored(case, _with_addend(case, np.asarray(out)).astype(np.float64))
     terms, shape = terms_of(case)
     t = terms.astype(long)
     total = np.add.accumulate(t * t if case.op == "norm" else t, axis=1)[:, -1]
