@@ -150,6 +150,7 @@ class Child:
     def stop(self) -> None:
         """End the process."""
         self.process.stdin.close()
+        self.process.stdout.close()
         self.process.wait()
 
 

@@ -1,9 +1,9 @@
-"""Write docs/elementwise.md from the recorded measurements in docs/data/elementwise-*.json.
+"""Write docs/elementwise.md from the recorded measurements in docs/data: elementwise-*.json and variants-*.json.
 
 python benchmarks/make_elementwise_page.py [--check]
 
 With ``--check`` nothing is written; the exit code is 1 if the page is not what the measurements give. The measurements are
-made by benchmarks/gpu/elementwise.py.
+made by benchmarks/gpu/elementwise.py and benchmarks/cpu_variants.py.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from elementwise_tables import number, percent, rounded_up, table
+from elementwise_variants import sections
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "elementwise.md"
@@ -71,36 +74,9 @@ def machines() -> list[Machine]:
     return found
 
 
-def number(x: float) -> str:
-    """Write an error in ulps."""
-    return f"{x:.2f}" if x < 99.5 else f"{x:.3g}"
-
-
-def rounded_up(x: float) -> str:
-    """Write a tolerance with two digits, never below it."""
-    text = f"{x:.1e}"
-    return text if float(text) >= x else f"{x * 1.05:.1e}"
-
-
-def percent(x: float) -> str:
-    """Write a share so that only 0 and 1 look like 0% and 100%."""
-    if x in (0.0, 1.0):
-        return f"{x:.0%}"
-    text = f"{100 * x:.2f}%" if x > 0.99 or x < 0.01 else f"{100 * x:.1f}%"
-    if text == "100.00%":
-        return "over 99.99%"
-    return "under 0.01%" if text == "0.00%" else text
-
-
 def is_exact(e: Entry) -> bool:
     """Whether all results outside the subnormal numbers have the bits of the correctly rounded ones."""
     return bool(e["telling"] == e["telling_correct"] and e["special"] == e["zero_signs"] == 0 and e["max_ulp"] <= 0.5)
-
-
-def table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Return a Markdown table."""
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return [*lines, *("| " + " | ".join(row) + " |" for row in rows), ""]
 
 
 def measured_functions(found: list[Machine]) -> list[str]:
@@ -133,8 +109,8 @@ def overview(found: list[Machine]) -> list[str]:
     rows = []
     for function in measured_functions(found):
         cpu, gpu = extremes(found, function, "cpu"), extremes(found, function, "gpu")
-        reach = (cpu[-1][0] if cpu else 0.5) + (gpu[-1][0] if gpu else 0.5)
-        rows.append([f"`{function}`", span(cpu), span(gpu), rounded_up(reach * ULP)])
+        reach = ((cpu[-1][0] if cpu else 0.5) + (gpu[-1][0] if gpu else 0.5)) * ULP
+        rows.append([f"`{function}`", span(cpu), span(gpu), rounded_up(reach) if reach < 0.1 else "none does"])
     return table(
         ["function", "largest error on a CPU, ulp", "largest error on a GPU, ulp", "rtol that covers both"], rows
     )
@@ -236,7 +212,8 @@ def pairs(m: Machine) -> list[tuple[str, str]]:
     wanted = [
         ("numpy", "cupy"), ("torch.cpu", "torch.cuda"), ("jax.cpu", "jax.gpu"), ("numba", "numba.cuda"),
         ("numba.cuda", "torch.cuda"), ("torch.cuda", "cupy"), ("torch.cuda", "jax.gpu"), ("numpy", "torch.cpu"),
-        ("numpy", "numba"), ("numba", "torch.cpu"), ("torch.cpu", "jax.cpu"), ("numba", "jax.cpu"),
+        ("numpy", "numba"), ("numba", "libm"), ("numba", "torch.cpu"), ("torch.cpu", "jax.cpu"), ("numba", "jax.cpu"),
+        ("torch.cpu", "torch.cuda (model)"), ("numpy", "cupy (model)"),
     ]  # fmt: skip
     names = m.names
     has_gpu = any(m.kind(name) == "gpu" for name in names)
@@ -277,7 +254,9 @@ def subnormals(m: Machine) -> list[str]:
 def sources(m: Machine) -> list[str]:
     """Say what was measured on what."""
     used = [x for x in m.implementations if x["name"] in m.names]
-    lines = [f"* {x['name']}: {x['library']} {x['version']}, {x['device']}" for x in used]
+    lines = [f"* {x['name']}: {x['library']} {x['version']}, {x['device']}" for x in used if x["kind"] != "model"]
+    if len(lines) < len(used):
+        lines.append("* (model): the models of `fpsim.elementary`, which have [the bits of a GPU](elementary.md)")
     groups: dict[str, list[str]] = {}
     for function, entry in m.functions.items():
         groups.setdefault(entry["errors"][0]["inputs"], []).append(f"`{function}`")
@@ -297,7 +276,7 @@ def page(found: list[Machine]) -> str:
     for m in found:
         if lines := disagreement(m):
             out += [f"On {m.label}:", "", *lines]
-    out += [_SUBNORMALS]
+    out += [*sections(DOCS / "data"), _SUBNORMALS]
     for m in found:
         out += [f"On {m.label}:", "", *subnormals(m)]
     out += [_MEASURED]
@@ -312,7 +291,7 @@ _NOTES = {
 }
 
 _INTRODUCTION = """\
-<!-- Written by benchmarks/make_elementwise_page.py from docs/data/elementwise-*.json: do not edit. -->
+<!-- Written by benchmarks/make_elementwise_page.py from docs/data: do not edit. -->
 
 # Elementwise functions on CPU and GPU
 
@@ -330,6 +309,8 @@ In short:
 * **`exp`, `log`, `sin`, `pow` and the like differ in their last bits**, from library to library rather than from device
   to device. Nobody promises correct rounding, and each library has its own program. The table says how far off each is;
   for PyTorch and CuPy on a GPU, `fpsim.elementary` gives [the very bits](elementary.md).
+* **One library gives other bits on another processor**, and a few functions even for another place in the array
+  ([code paths](#one-processor-several-code-paths)).
 * **Subnormal numbers** (below 1.18e-38) are zero for some libraries.
 
 Errors are in ulps: 1 ulp is the distance between two neighbouring float32 numbers, 6e-8 to 1.2e-7 of the number. A
@@ -358,7 +339,9 @@ _DIFFER = """\
 Largest error in ulps, and share of the results with the bits of the correctly rounded one. The share counts only inputs
 that tell something: those whose result is the input itself, 0, 1/2, 1, an infinity or NaN are left out, because any
 library gets them right. 100% would mean correct rounding. `rsqrt` and `sigmoid` are `1 / sqrt(x)` and
-`1 / (1 + exp(-x))` where a library has no such function: two or three roundings, hence larger errors.
+`1 / (1 + exp(-x))` where a library has no such function: two or three roundings, hence larger errors. `silu`, `gelu` and
+`gelu_tanh` lose every digit for large negative numbers, where their formulas cancel or overflow: an error of 1.7e7 ulp is a
+zero in place of a small number.
 """
 
 _AGREE = """\
@@ -382,10 +365,11 @@ library, and
 
 ```
 python benchmarks/gpu/elementwise.py -o docs/data/elementwise-mine.json
+python benchmarks/cpu_variants.py -o docs/data/variants-mine.json
 python benchmarks/make_elementwise_page.py
 ```
 
-measures every library on your machine and adds it to this page. All 2^32 bit patterns, where stated, are all float32
+measure every library on your machine and its code paths, and add them to this page. All 2^32 bit patterns, where stated, are all float32
 numbers there are, so the largest error is the largest there is; in a sample of them, it may be a little larger
 elsewhere.
 """

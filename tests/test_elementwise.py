@@ -377,7 +377,7 @@ def test_progress_and_order() -> None:
 
 def test_differences_between_libraries_are_counted() -> None:
     def shifted(x: Array) -> Array:
-        y = NUMPY.functions["sqrt"](x)
+        y: Array = NUMPY.functions["sqrt"](x)
         y.view(np.uint32)[(x > 2) & (x < 3e38)] += 5
         return y
 
@@ -528,6 +528,8 @@ def test_cuda_kernels_round_once() -> None:
 
 def page_module() -> Any:
     path = Path(__file__).parents[1] / "benchmarks" / "make_elementwise_page.py"
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # for the parts of the page
     spec = importlib.util.spec_from_file_location("make_elementwise_page", path)
     assert spec is not None
     assert spec.loader is not None
