@@ -60,13 +60,16 @@ def run(side: Side, inputs: tuple[Any, ...], seed: int | None, recorder: Recorde
     return Run(recorder, tuple(_digests(torch, result)), random.getstate() != before)
 
 
-def _copied(value: Any) -> Any:
-    """Return a copy, with what holds together in it; what cannot be copied stays as it is."""
+def _copied(value: Any, memo: dict[int, Any] | None = None) -> Any:
+    """Return a copy, in which what was one thing is one thing again; what cannot be copied stays as it is."""
+    memo = {} if memo is None else memo
     try:
-        return copy.deepcopy(value)
+        return copy.deepcopy(value, memo)
     except (TypeError, RuntimeError, NotImplementedError):
         if isinstance(value, tuple | list):
-            return type(value)(map(_copied, value))
+            return type(value)(_copied(one, memo) for one in value)
+        if hasattr(value, "detach"):  # a tensor with a history
+            return value.detach().clone().requires_grad_(value.requires_grad)
         return value
 
 

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LIBRARIES: Final = frozenset({"numpy", "torch", "scipy"})
-_OWN: Final = frozenset({"fpsim._tracing", "fpsim._tracing_numpy", "fpsim._tracing_torch", "fpsim._recorded_runs"})
+_OWN: Final = frozenset(
+    {"fpsim._tracing", "fpsim._tracing_numpy", "fpsim._tracing_torch"} | {"fpsim._recorded_runs", "fpsim.locating"}
+)
 _STDLIB: Final = sysconfig.get_path("stdlib")
 
 
@@ -164,10 +166,10 @@ def text_digest(text: str, /) -> bytes:
 
 
 def _hashed(*parts: Any) -> bytes:
-    total = hashlib.blake2b(digest_size=16)
+    total = hashlib.sha256()  # where the processor has instructions for it the fastest
     for part in parts:
         total.update(part)
-    return total.digest()
+    return total.digest()[:16]
 
 
 def arguments_digest(values: Iterable[Any], /) -> bytes:
@@ -188,14 +190,21 @@ def _plain(value: Any) -> Any:
 
 
 def caller() -> str:
-    """Return the line of the user's source from which the present operation was called, or an empty text."""
+    """Return the line of the user's source from which the present operation was called.
+
+    Behind it stand the layers of PyTorch that were called there, as in "train.py:9 in step (Sequential > Linear)".
+    """
     frame: Any = sys._getframe(1)
+    layers: list[str] = []
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
         if name not in _OWN and name.partition(".")[0] not in _LIBRARIES and not standard(frame.f_code.co_filename):
             code = frame.f_code
             inside = "" if code.co_name.startswith("<") else f" in {code.co_name}"
-            return f"{_short(code.co_filename)}:{frame.f_lineno}{inside}"
+            chain = f" ({' > '.join(reversed(layers))})" if layers else ""
+            return f"{_short(code.co_filename)}:{frame.f_lineno}{inside}{chain}"
+        if name.startswith("torch.nn.") and frame.f_code.co_name == "forward":
+            layers.append(type(frame.f_locals.get("self")).__name__)
         frame = frame.f_back
     return ""
 

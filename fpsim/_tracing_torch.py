@@ -19,6 +19,12 @@ _FILLING: Final = frozenset(
     {"bernoulli_", "cauchy_", "copy_", "exponential_", "fill_", "geometric_", "log_normal_", "normal_", "random_"}
     | {"uniform_", "zero_"}
 )
+# Operations with scratch memory behind their results, and how many results they have.
+_RESULTS: Final = {
+    "mkldnn_rnn_layer": 3, "_cudnn_rnn": 3, "miopen_rnn": 3, "cudnn_batch_norm": 3, "_batch_norm_with_update": 3,
+    "_scaled_dot_product_flash_attention": 2, "_scaled_dot_product_efficient_attention": 2,
+    "_scaled_dot_product_cudnn_attention": 2, "_flash_attention_forward": 2, "_efficient_attention_forward": 2,
+}  # fmt: skip
 _PLACES: Final = frozenset({"device", "pin_memory", "generator", "layout", "non_blocking", "memory_format", "out"})
 
 
@@ -27,10 +33,11 @@ def tracing(recorder: Recorder, /) -> Any:
     torch = importlib.import_module("torch")
     modes = importlib.import_module("torch.utils._python_dispatch")
     lines: dict[int, str] = {}
+    scratch: dict[int, Any] = {}  # by address; held, so that no other tensor gets it
 
     class Mode(modes.TorchDispatchMode):  # type: ignore[misc,name-defined]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return _recorded(torch, recorder, lines, func, args, kwargs or {})
+            return _recorded(torch, recorder, lines, scratch, func, args, kwargs or {})
 
     return Mode()
 
@@ -74,7 +81,9 @@ def digest(tensor: Any, /) -> bytes:
     return bytes_digest(kind, tensor.reshape(-1).view(torch.uint8).numpy() if tensor.numel() else b"")
 
 
-def _recorded(torch: Any, recorder: Recorder, lines: dict[int, str], func: Any, args: Any, kwargs: Any) -> Any:
+def _recorded(
+    torch: Any, recorder: Recorder, lines: dict[int, str], scratch: dict[int, Any], func: Any, args: Any, kwargs: Any
+) -> Any:  # fmt: skip
     name = str(func._schema.name).replace("::", ".")
     short = name.rpartition(".")[2]
     if short in _EMPTY or _is_view(func):
@@ -83,12 +92,18 @@ def _recorded(torch: Any, recorder: Recorder, lines: dict[int, str], func: Any, 
     read = {key: value for key, value in kwargs.items() if key not in _PLACES}
     given = list(tensors_of(torch, [args[1:] if short in _FILLING else args, read]))
     operands = tuple(map(operand, given))
+    given = [
+        one for one, what in zip(given, operands, strict=True) if not what.strides or one.data_ptr() not in scratch
+    ]
     inputs = (*map(digest, given), arguments_digest(_numbers(torch, [args, read])))
     stream = _stream(torch, func, short, args, kwargs)
     before = _state(torch, stream)
     result = func(*args, **kwargs)
     state = before if before != _state(torch, stream) else b""
     results = list(tensors_of(torch, result)) or _written(torch, func, args, kwargs)
+    if short in _RESULTS:
+        scratch.update((one.data_ptr(), one) for one in results[_RESULTS[short] :] if one.numel())
+        results = results[: _RESULTS[short]]
     call = Call(
         "torch", name, operands, inputs, tuple(map(operand, results)), tuple(map(digest, results)), *place,
         state=state,

@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import json
 import random
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
@@ -505,6 +506,39 @@ def test_an_operation_of_torch_that_differs() -> None:
     assert found.follow == 1
     assert not found.result_differs  # the sum is NaN on both sides
     assert next(one.setting for one in found.switches) == "torch.use_deterministic_algorithms(True)"
+
+
+@needs_torch
+def test_layers_are_named_and_scratch_memory_does_not_count() -> None:
+    torch = importlib.import_module("torch")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.Dropout(0.5))
+    found = fpsim.locate(net, torch.randn(16, 8))
+    assert found.where.endswith("(Sequential > Dropout)")
+    assert fpsim.locate(torch.nn.LSTM(8, 4), torch.randn(16, 8), runs=5).same  # whose workspace is as it was found
+    given = torch.randn(16, 8, requires_grad=True)
+    history = given * 2
+    assert fpsim.locate(lambda x, _: (x * x).sum(), history, net).same
+    found = fpsim.locate(lambda x: torch.empty(1000).fill_(1).sum() + x.sum(), given)
+    assert found.same
+
+
+@needs_torch
+def test_a_training_step_of_a_model_with_what_cannot_be_copied() -> None:
+    torch = importlib.import_module("torch")
+    lock = threading.Lock()
+
+    def with_lock(net: Any, optimizer: Any, x: Any, y: Any, held: Any) -> Any:
+        with held:
+            return step(net, optimizer, x, y)
+
+    net, optimizer, x, y = model()
+    before = [one.detach().clone() for one in net.parameters()]
+    found = fpsim.locate(with_lock, net, optimizer, x, y, lock, seed=1)
+    assert found.same
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
+    trained = fpsim.locate(with_lock, net, optimizer, x, y, lock, seed=1, against=lambda *given: with_lock(*given)[1])
+    assert trained.cause == "outside"  # the results are not the same ones
 
 
 @needs_torch
