@@ -2,186 +2,38 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 import math
-import platform
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from operator import index
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fpsim import __version__
-from fpsim._arrays import as_floats
-from fpsim._check_text import as_text
-from fpsim._prediction_text import plain_number
+from fpsim._checking_cases import DTYPES, LAWS, NARROW_LAWS, RANKS, SIZES, case_of, listed, sizes_of, spawned
+from fpsim._checking_functions import FUNCTIONS, SIZE, as_implementation, compare_function, libraries_of, operands_of
+from fpsim._checking_results import SCHEMA, Check, Comparison, Mismatch, mismatch_of, same_bits
 from fpsim.devices import Implementation, implementations as all_implementations
 from fpsim.devices.operations import OPERATIONS, Operation, operation
-from fpsim.devices.timing import Crossover, Times, crossover, measure
+from fpsim.devices.timing import crossover, measure
 from fpsim.errors import InputError, UnknownOrderError
-from fpsim.formats import as_format
+from fpsim.formats import FLOAT32, Format, as_format
 from fpsim.laws import Law, law as as_law
 
-SCHEMA: Final = "fpsim.check/1"
-LAWS: Final = ("uniform(0, 1)", "normal(0, 1)", "wide(-12, 12)")
-_NARROW_LAWS: Final = ("uniform(0, 1)", "normal(0, 1)", "wide(-4, 4)")
-SIZES: Final[dict[int, tuple[tuple[int, ...], ...]]] = {
-    1: ((7,), (1000,), (4097,), (100_000,)),
-    2: ((3, 50), (200, 100), (257, 129)),
-    3: ((5, 40, 3), (33, 77, 29), (100, 400, 100)),
-}
-_RANKS: Final = ((2, 1000), (3, 5003))  # of an all-reduce: processes and elements
-_DTYPES = ("float16", "float32", "float64")
-_LARGEST = 2**31  # elements
+__all__ = [
+    "LAWS",
+    "SCHEMA",
+    "SIZES",
+    "Check",
+    "Comparison",
+    "Mismatch",
+    "case_of",
+    "check",
+    "check_operands",
+    "compare",
+]
 
 _Array = NDArray[Any]
 Progress = Callable[[int, int, str], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Mismatch:
-    """The first output whose bits are not the predicted ones.
-
-    Attributes
-    ----------
-    law, index, predicted, actual
-        The law of the operands, the position of the output, and the two values as text with their bits.
-    """
-
-    law: str
-    index: tuple[int, ...]
-    predicted: str
-    actual: str
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A routine and its prediction on operands of one size.
-
-    Attributes
-    ----------
-    implementation, operation : str
-        What ran.
-    size : tuple of int
-        The size, see `fpsim.devices.operations.OPERATIONS`.
-    strategy : str
-        The predicted strategy; of several, for different laws, the last.
-    unknown : str
-        Why no prediction is made, or the routine gives no result, for one law at least; else empty.
-    outputs, equal : int
-        Number of outputs over all laws, of those that are predicted where any is, and how many of them have the
-        predicted bits (any NaN equals any other).
-    predicted_error, actual_error : float
-        Largest error against the exact result, in ulps of it; NaN where none is finite.
-    bound : float
-        Worst-case bound, in the same ulps, of the output that has the largest actual error; NaN where none is known.
-    times : Times or None
-        How long the routine takes.
-    repeats : bool
-        The routine gave the same bits again.
-    mismatch : Mismatch or None
-        The first output that differs.
-    """
-
-    implementation: str
-    operation: str
-    size: tuple[int, ...]
-    strategy: str
-    unknown: str
-    outputs: int
-    equal: int
-    predicted_error: float
-    actual_error: float
-    bound: float
-    times: Times | None = None
-    repeats: bool = True
-    mismatch: Mismatch | None = None
-
-    @property
-    def status(self) -> str:
-        """One of "equal", "different" (the rule was wrong) and "unknown" (there is no rule, for one law at least)."""
-        if self.mismatch is not None:
-            return "different"
-        return "unknown" if self.unknown else "equal"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain Python objects; a number that is not finite is the text "inf" or "nan"."""
-        out: dict[str, Any] = {
-            "implementation": self.implementation,
-            "operation": self.operation,
-            "size": list(self.size),
-            "status": self.status,
-            "strategy": self.strategy or None,
-            "unknown": self.unknown or None,
-            "outputs": self.outputs,
-            "equal": self.equal,
-            "max_error_ulps": {
-                "predicted": plain_number(self.predicted_error),
-                "actual": plain_number(self.actual_error),
-                "bound": plain_number(self.bound),
-            },
-            "same_bits_again": self.repeats,
-        }
-        if self.times is not None:
-            out["seconds"] = self.times.compute
-            out["seconds_with_transfers"] = self.times.with_transfers
-        if self.mismatch is not None:
-            out["first_mismatch"] = dataclasses.asdict(self.mismatch)
-        return out
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Real routines beside their predictions; see `check`.
-
-    Attributes
-    ----------
-    implementations : tuple of Implementation
-        Those that were asked for, with those that cannot run here.
-    comparisons : tuple of Comparison
-        One for each implementation, operation and size.
-    laws : tuple of str
-        What operands were drawn from.
-    dtype : str
-        Their type.
-    seed : int or None
-        What the draws began with.
-    crossover : Crossover or None
-        From which size on a GPU multiplies matrices element by element faster than NumPy.
-    """
-
-    implementations: tuple[Implementation, ...]
-    comparisons: tuple[Comparison, ...]
-    laws: tuple[str, ...]
-    dtype: str
-    seed: int | None
-    crossover: Crossover | None = None
-
-    @property
-    def wrong(self) -> tuple[Comparison, ...]:
-        """The comparisons where a rule that claims to know was wrong."""
-        return tuple(one for one in self.comparisons if one.status == "different")
-
-    def __str__(self) -> str:
-        return as_text(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain Python objects for JSON."""
-        return {
-            "schema": SCHEMA,
-            "fpsim": __version__,
-            "python": platform.python_version(),
-            "dtype": self.dtype,
-            "laws": list(self.laws),
-            "seed": self.seed,
-            "implementations": [one.to_dict() for one in self.implementations],
-            "comparisons": [one.to_dict() for one in self.comparisons],
-            "wrong": len(self.wrong),
-            "crossover": None if self.crossover is None else self.crossover.to_dict(),
-        }
 
 
 def check(
@@ -200,7 +52,8 @@ def check(
     Parameters
     ----------
     operations : sequence of str, optional
-        Of `fpsim.devices.operations.OPERATIONS`; by default all that an implementation has.
+        Of `fpsim.devices.operations.OPERATIONS`, and elementary functions, the keys of `fpsim.elementary.MODELS`; by
+        default all that an implementation has.
     implementations : sequence of str, optional
         See `fpsim.devices.implementations`; by default all that can run here.
     sizes : sequence of int, tuple or str, optional
@@ -235,33 +88,59 @@ def check(
     ('equal', 'numpy_sum')
     """
     form = as_format(dtype)
-    if str(form) not in _DTYPES:
+    if str(form) not in DTYPES:
         message = f"check runs float16, float32 and float64, not {form}"
         raise InputError(message)
-    chosen_laws = tuple(
-        str(as_law(one)) for one in _listed(laws, "laws") or (LAWS if form.emax > 100 else _NARROW_LAWS)
-    )
-    asked = [operation(name) for name in _listed(operations, "operations") or OPERATIONS]
-    numbers = _sizes(sizes, asked)
-    known = all_implementations(_listed(implementations, "implementations") or None)
+    chosen_laws = tuple(str(as_law(one)) for one in listed(laws, "laws") or (LAWS if form.emax > 100 else NARROW_LAWS))
+    asked, functions = _asked(operations, form)
+    numbers = sizes_of(sizes, {one.dimensions for one in asked} | {1 for _ in functions})
+    known = all_implementations(listed(implementations, "implementations") or None)
+    libraries = libraries_of(known) if functions else []
     cases = [
         (one, size, [impl for impl in known if impl.available and one.name in impl.routines])
         for one in asked
-        for size in (_RANKS if one.name == "all_reduce" and operations is None else numbers[one.dimensions])
+        for size in (RANKS if one.name == "all_reduce" and operations is None else numbers[one.dimensions])
     ]
-    total, done = sum(len(able) for _, _, able in cases), 0
-    streams = _spawned(rng, len(cases))
+    evaluated = [
+        (name, size[0], [one for one in libraries if name in one.functions])
+        for name in functions
+        for size in ((SIZE,) if sizes is None else numbers[1])
+    ]
+    total, done = sum(len(able) for _, _, able in cases) + sum(len(able) for _, _, able in evaluated), 0
+    streams = spawned(rng, len(cases) + len(evaluated))
     compared: list[Comparison] = []
-    for (one, size, able), stream in zip(cases, streams, strict=True):
+    for (one, size, able), stream in zip(cases, streams, strict=False):
         drawn = [(text, one.draw(size, text, rng=stream, dtype=form)) for text in chosen_laws]
         for implementation in able:
             if progress is not None:
                 progress(done, total, f"{implementation.name} {one.name} {'x'.join(map(str, size))}")
             compared.append(compare(implementation, one.name, size, drawn, times=times))
             done += 1
+    for (name, length, having), stream in zip(evaluated, streams, strict=True):
+        drawn = operands_of(name, length, chosen_laws, stream, patterns=laws is None)
+        for library in having:
+            if progress is not None:
+                progress(done, total, f"{library.name} {name} {length}")
+            compared.append(compare_function(library, name, drawn))
+            done += 1
+    names = {one.name for one in known}
+    run = {one.implementation for one in compared}
+    known += tuple(as_implementation(one) for one in libraries if one.name not in names and one.name in run)
     crossing = crossover(known) if times and any(one.name == "multiply" for one in asked) else None
     seed = int(rng) if isinstance(rng, int | np.integer) else None
     return Check(known, tuple(compared), chosen_laws, str(form), seed, crossing)
+
+
+def _asked(operations: Sequence[str] | str | None, form: Format) -> tuple[list[Operation], list[str]]:
+    """Return the operations and the elementary functions that are checked; the functions have models of float32 alone."""
+    names = listed(operations, "operations")
+    if not names:
+        return [operation(name) for name in OPERATIONS], list(FUNCTIONS) if form == FLOAT32 else []
+    functions = [name for name in names if name in FUNCTIONS]
+    if functions and form != FLOAT32:
+        message = f"elementary functions are checked in float32, not in {form}: leave out {', '.join(functions)}"
+        raise InputError(message)
+    return [operation(name) for name in names if name not in FUNCTIONS], functions
 
 
 def check_operands(op: str, /, *operands: Any, source: str = "given data", times: bool = True) -> Check:
@@ -292,31 +171,6 @@ def check_operands(op: str, /, *operands: Any, source: str = "given data", times
     able = [one for one in known if one.available and name in one.routines]
     compared = tuple(compare(one, name, size, [(source, arrays)], times=times) for one in able)
     return Check(known, compared, (source,), str(as_format(arrays[0].dtype)), None)
-
-
-def case_of(op: str, /, *operands: Any) -> tuple[str, tuple[_Array, ...]]:
-    """Return the name of the operation that `check_operands` runs, and the operands side by side in memory.
-
-    Raises
-    ------
-    InputError
-        As `check_operands` does.
-    """
-    arrays = tuple(np.atleast_1d(as_floats(x, name=f"operand {i}")[0]) for i, x in enumerate(operands))
-    arrays = tuple(np.ascontiguousarray(x) for x in arrays)
-    kinds = {
-        ("sum", (1,)): "sum", ("sum", (2,)): "sum_axis1", ("dot", (1, 1)): "dot", ("matmul", (1, 1)): "dot",
-        ("matmul", (2, 1)): "matvec", ("matmul", (1, 2)): "vecmat", ("matmul", (2, 2)): "matmul",
-    }  # fmt: skip
-    name = kinds.get((op, tuple(x.ndim for x in arrays)))
-    held = " and ".join(f"{x.dtype}{x.shape}" for x in arrays)
-    if name is None or len({x.dtype for x in arrays}) != 1 or str(arrays[0].dtype) not in _DTYPES:
-        message = f"{op} is run for one or two dimensions and one type, float16, float32 or float64, not for {held}"
-        raise InputError(message)
-    if len(arrays) == 2 and arrays[0].shape[-1] != arrays[1].shape[0]:
-        message = f"{op} needs as many terms on either side, not {held}"
-        raise InputError(message)
-    return name, arrays
 
 
 def compare(
@@ -356,7 +210,7 @@ def _compared(
         except Exception as error:  # noqa: BLE001 - a library may raise anything; the others must still be checked
             unknown = f"it failed here ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
             continue
-        repeats = repeats and _same(actual, again).all().item()
+        repeats = repeats and same_bits(actual, again).all().item()
         outputs += actual.size
         try:
             chosen = implementation.strategy(name, *operands)
@@ -366,11 +220,11 @@ def _compared(
             worst.add(one, operands, None, actual, None)
             continue
         strategy = str(chosen)
-        same = _same(predicted, actual)
+        same = same_bits(predicted, actual)
         known += same.size
         equal += int(np.count_nonzero(same))
         if first is None and not same.all():
-            first = _mismatch(text, same, predicted, actual)
+            first = mismatch_of(text, same, predicted, actual)
         worst.add(one, operands, predicted, actual, None if one.bound is None else _bound(one, operands, chosen))
     spent = measure(implementation, name, *drawn[-1][1]) if times and outputs else None
     return Comparison(
@@ -416,75 +270,3 @@ def _bound(one: Operation, operands: tuple[_Array, ...], chosen: Any) -> _Array 
         return one.bound(operands, chosen)
     except UnknownOrderError:
         return None
-
-
-def _same(one: _Array, other: _Array) -> NDArray[np.bool]:
-    """Tell which bits are equal; a NaN equals any other."""
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return np.zeros(other.shape, np.bool)
-    kind = f"u{one.dtype.itemsize}"
-    bits = np.ascontiguousarray(one).view(kind) == np.ascontiguousarray(other).view(kind)
-    return np.asarray(bits.reshape(other.shape) | (np.isnan(one) & np.isnan(other)))
-
-
-def _mismatch(law: str, same: NDArray[np.bool], predicted: _Array, actual: _Array) -> Mismatch:
-    index = tuple(int(i) for i in np.argwhere(~same)[0])
-    if predicted.shape != actual.shape or predicted.dtype != actual.dtype:
-        return Mismatch(law, index, f"{predicted.dtype}{predicted.shape}", f"{actual.dtype}{actual.shape}")
-    return Mismatch(law, index, _with_bits(predicted[index]), _with_bits(actual[index]))
-
-
-def _with_bits(value: Any) -> str:
-    one = np.asarray(value)
-    return f"{one[()]!s} (0x{int(one.view(f'u{one.itemsize}')):0{2 * one.itemsize}x})"
-
-
-# --- what is asked for ------------------------------------------------------------------------------------------------
-
-
-def _listed(given: Any, what: str) -> list[Any]:
-    if given is None:
-        return []
-    if isinstance(given, str | Law):
-        return [given]
-    try:
-        return list(given)
-    except TypeError:
-        message = f"{what} are named by text or a list of texts, not by {given!r}"
-        raise InputError(message) from None
-
-
-def _sizes(given: Any, asked: Sequence[Operation]) -> dict[int, tuple[tuple[int, ...], ...]]:
-    """Return the sizes for operations of one, two and three dimensions."""
-    if given is None:
-        return SIZES
-    sizes = [_size(one) for one in (given if isinstance(given, Iterable) and not isinstance(given, str) else [given])]
-    out = {count: tuple(size for size in sizes if len(size) == count) for count in (1, 2, 3)}
-    wanted = {one.dimensions for one in asked}
-    unused = [size for size in sizes if len(size) not in wanted]
-    if unused:
-        message = f"no operation that is checked has sizes like {'x'.join(map(str, unused[0]))}"
-        raise InputError(message)
-    return out
-
-
-def _size(given: Any) -> tuple[int, ...]:
-    words = given.lower().split("x") if isinstance(given, str) else given if isinstance(given, tuple) else (given,)
-    try:
-        size = tuple(int(word) if isinstance(word, str) else index(word) for word in words)
-    except (TypeError, ValueError):
-        size = ()
-    if not 1 <= len(size) <= 3 or min(size) < 1:
-        message = f"a size is one to three whole numbers of at least 1, such as 1000 or 64x300x48, not {given!r}"
-        raise InputError(message)
-    largest = max(math.prod(pair) for pair in itertools.combinations(size, min(len(size), 2)))
-    if largest > _LARGEST:
-        message = f"operands and results have at most 2**31 elements here; size {given!r} needs {largest}"
-        raise InputError(message)
-    return size
-
-
-def _spawned(rng: Any, count: int) -> Iterator[np.random.Generator]:
-    from fpsim.formats import _generator
-
-    return iter(_generator(rng).spawn(count))

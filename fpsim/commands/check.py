@@ -18,12 +18,14 @@ examples:
   fpsim check
   fpsim check --ops sum mean --implementations numpy torch.cpu --sizes 1000 1000000
   fpsim check --ops matmul --sizes 400x400x400 1x400x400 --data normal --data uniform:0:1
+  fpsim check --ops exp gelu sqrt --implementations torch
   fpsim check --ops multiply --implementations numpy cupy        (from which size on is the GPU faster?)
   fpsim check --list
 
 operations and their sizes:
   sum mean var std prod norm cumsum dot: n     sum_axis0 sum_axis1 multiply: r x c
-  matvec: m x k     vecmat: k x n     matmul: m x k x n"""
+  matvec: m x k     vecmat: k x n     matmul: m x k x n
+  exp exp2 sigmoid silu tanh rsqrt log sin gelu ... (the functions of fpsim.elementary): n"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
