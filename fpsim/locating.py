@@ -154,14 +154,14 @@ def locate(
 
     Notes
     -----
-    PyTorch's operations are recorded below its automatic differentiation (``TorchDispatchMode``), so those of a backward
-    pass too, with the line of the forward operation. NumPy's are recorded where an operand comes from the inputs,
-    from ``np.zeros``, ``np.asarray`` and their kin, or from a random function. Compiled functions (Numba, JAX,
-    TensorFlow, ``torch.compile``) are not looked into, nor PyTorch in threads of the function's own; a difference that they
-    make is called "outside". While it is recorded, a float that NumPy returns is an array without dimensions.
+    PyTorch's operations are recorded below its automatic differentiation (``TorchDispatchMode``), so those of a
+    backward pass too, with the line of the forward operation. NumPy's are recorded where an operand comes from the
+    inputs, from ``np.zeros``, ``np.asarray`` and their kin, or from a random function. Compiled functions (Numba, JAX,
+    TensorFlow, ``torch.compile``) are not looked into, nor PyTorch in threads of the function's own; a difference that
+    they make is called "outside". While it is recorded, a float that NumPy returns is an array without dimensions.
 
     For each operand and result a digest is made, in which NaN are all alike; tensors of a GPU are copied to the CPU for
-    that. A product of 1000x1000 NumPy matrices took three times as long, a step of Adam on 2 million weights forty times.
+    that. A product of 1000x1000 NumPy matrices took three times as long, a step of Adam on 2 million weights forty.
 
     Other timing can make a race go away: "none" says that these runs agreed, and no more.
 
@@ -228,6 +228,8 @@ def _compared(reference: Run, other: Run, sides: tuple[str, str], runs: int) -> 
         counterpart = _counterpart(trace, place)
         cause = _cause(trace.reference, first, counterpart, paired=trace.pairs[place] is not None)
         notes += _layouts(first, counterpart) if cause == "operation" else []
+        if cause == "random" and counterpart is not None and len(_devices(first, counterpart)) > 1:
+            notes.append("a CPU and a GPU draw other numbers from the same seed: draw on one of them, and copy")
     elif differs:
         cause = "outside"
     elif len(calls) != len(trace.reference):
@@ -307,12 +309,16 @@ def _switches(cause: Cause, first: Call | None, counterpart: Call | None, sides:
     """Return the switches that could make both sides equal."""
     if first is None or cause not in ("operation", "random"):
         return ()
-    devices = {one.device for call in (first, counterpart) if call for one in (*call.operands, *call.results)}
+    devices = _devices(first, counterpart)
     if cause == "random":
-        return relevant(first.library, first.name, "seed", devices)
+        return relevant(first.library, first.name, "seed", devices) if len(devices) == 1 else ()
     if sides[0] == "run 1":
         return relevant(first.library, first.name, "order", devices)
     return relevant(first.library, first.name, "precision", devices) if len(devices) > 1 else ()
+
+
+def _devices(first: Call, counterpart: Call | None) -> set[str]:
+    return {one.device for call in (first, counterpart) if call for one in (*call.operands, *call.results)}
 
 
 def _completed(

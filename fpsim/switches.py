@@ -128,13 +128,14 @@ SWITCHES: Final[tuple[Switch, ...]] = (
     ),
     Switch(
         "torch", "CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment", "order",
-        "cuBLAS products on several streams; PyTorch asked for it from CUDA 10.2 on, until its pull request 161749 (2025)",
+        "cuBLAS products on several streams; PyTorch asked for it from CUDA 10.2 on, until pull request 161749 (2025)",
         "24 MiB of GPU memory; with :16:8 less memory and less speed", "NVIDIA cuBLAS, Results reproducibility",
         "gpu product",
     ),
     Switch(
         "torch", "torch.set_num_threads(1)", "order", "how the CPU splits sums among threads",
-        "one core; a fixed number of threads is enough on one machine", "measured: see fpsim's rules for PyTorch", "cpu",
+        "one core; a fixed number of threads is enough on one machine", "measured: see fpsim's rules for PyTorch",
+        "cpu",
     ),
     Switch(
         "torch", FULL_FLOAT32["torch"], "precision", "products in float32", _TF32_COST, "PyTorch 2.13", "gpu product",

@@ -10,6 +10,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ import numpy as np
 import pytest
 
 import fpsim
-from fpsim._tracing import Recorder
+from fpsim import locating
+from fpsim._recorded_runs import Run
+from fpsim._tracing import Call, Operand, Recorder
 from fpsim._tracing_numpy import Traced, tracing, wrap
 from fpsim.cli import main
 from fpsim.errors import InputError
+from fpsim.locating import Located
 from fpsim.switches import FULL_FLOAT32, NONDETERMINISTIC, SWITCHES, known, relevant, table
 
 X = np.random.default_rng(0).random((30, 40)).astype(np.float32)
@@ -396,6 +400,43 @@ def test_what_is_known_to_be_nondeterministic() -> None:
     assert any("CUBLAS_WORKSPACE_CONFIG" in one for one in settings)
     assert not any("cudnn" in one or "num_threads" in one for one in settings)
     assert not any("CUBLAS" in one.setting for one in relevant("torch", "aten.mm", "order", {"cpu"}))
+
+
+def on(call: Call, device: str) -> Call:
+    moved = [tuple(replace(one, device=device) for one in side) for side in (call.operands, call.results)]
+    return replace(call, operands=moved[0], results=moved[1])
+
+
+def compared(first: Call, second: Call, sides: tuple[str, str]) -> Located:
+    """Compare two runs of one operation each, as they might come from a GPU."""
+    recorder = Recorder(reference=(first,), comparing=True)
+    recorder.record(second, tuple, 0)
+    before = Run(Recorder(calls=[first]), first.outputs, python_random=False)
+    return locating._compared(before, Run(recorder, second.outputs, python_random=False), sides, 2)
+
+
+def test_what_is_said_of_a_gpu() -> None:
+    what = Operand((5, 8), "float32", "cuda:0", (32, 4), 0)
+    call = Call("torch", "aten.index_add_", (what, what), (b"a", b"b", b""), (what,), (b"c",), "train.py:3 in loss")
+    found = compared(call, replace(call, outputs=(b"d",)), ("run 1", "run 2"))
+    assert found.cause == "operation"
+    assert found.known == known("torch", "index_add")
+    assert [one.setting for one in found.switches] == ["torch.use_deterministic_algorithms(True)"]
+    text = str(found)
+    assert "torch.aten.index_add_(float32 5x8 on cuda:0, float32 5x8 on cuda:0) -> float32 5x8 on cuda:0" in text
+    assert "nondeterministic on a GPU; has a deterministic form (PyTorch 2.13" in text
+    # A CPU beside it: no switch makes both add in one order.
+    found = compared(on(call, "cpu"), replace(call, outputs=(b"d",)), ("cpu", "cuda"))
+    assert found.cause == "operation"
+    assert found.switches == ()
+    assert "operand 0 is on cpu and on cuda:0" in found.notes
+    product = replace(call, name="aten.mm")
+    found = compared(on(product, "cpu"), replace(product, outputs=(b"d",)), ("cpu", "cuda"))
+    assert [one.kind for one in found.switches] == ["precision"]
+    drawn = replace(call, name="aten.randn", operands=(), inputs=(b"",), state=b"stream")
+    found = compared(on(drawn, "cpu"), replace(drawn, outputs=(b"d",), state=b"other"), ("cpu", "cuda"))
+    assert (found.cause, found.switches) == ("random", ())
+    assert "draw other numbers from the same seed" in str(found)
 
 
 # PyTorch
