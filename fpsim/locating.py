@@ -223,10 +223,11 @@ def _compared(reference: Run, other: Run, sides: tuple[str, str], runs: int) -> 
     place = trace.first
     first = calls[place] if place is not None else None
     cause: Cause = "none"
-    counterpart, notes = None, []
+    counterpart = None
+    notes: list[str] = []
     if first is not None and place is not None:
         counterpart = _counterpart(trace, place)
-        cause = _cause(trace.reference, first, counterpart, paired=trace.pairs[place] is not None)
+        cause, notes = _cause(trace, place, counterpart)
         notes += _layouts(first, counterpart) if cause == "operation" else []
         if cause == "random" and counterpart is not None and len(_devices(first, counterpart)) > 1:
             notes.append("a CPU and a GPU draw other numbers from the same seed: draw on one of them, and copy")
@@ -236,8 +237,6 @@ def _compared(reference: Run, other: Run, sides: tuple[str, str], runs: int) -> 
         cause = "sequence"
     if cause in ("outside", "order") and (reference.python_random or other.python_random):
         notes.append("Python's module random was used, whose numbers are not recorded")
-    if cause == "outside" and first and counterpart and first.inputs[:-1] == counterpart.inputs[:-1]:
-        notes.append("all arrays that it was given are the same, but not another argument")
     later = range(place + 1, len(calls)) if place is not None else range(0)
     own = [calls[at] for at in later if _gave_others(trace, at)]
     follow = sum(trace.pairs[at] is None or _drew_others(trace, at) for at in later)
@@ -274,14 +273,24 @@ def _counterpart(trace: Recorder, place: int) -> Call | None:
     return trace.reference[free[0]] if free else None
 
 
-def _cause(reference: tuple[Call, ...], first: Call, counterpart: Call | None, *, paired: bool) -> Cause:
-    if paired and counterpart is not None:
-        return "random" if first.state != counterpart.state else "operation"
+def _cause(trace: Recorder, place: int, counterpart: Call | None) -> tuple[Cause, list[str]]:
+    """Return why a call is the first that differs, and what shows it."""
+    first = trace.calls[place]
+    if trace.pairs[place] is not None and counterpart is not None:
+        return ("random" if first.state != counterpart.state else "operation"), []
     if counterpart is None or (counterpart.library, counterpart.name) != (first.library, first.name):
-        return "sequence"
-    seen = {one for call in reference for one in (*call.inputs[:-1], *call.outputs)}
-    new = [a for a, b in zip(first.inputs, counterpart.inputs, strict=False) if a != b]
-    return "order" if len(first.inputs) == len(counterpart.inputs) and seen.issuperset(new) else "outside"
+        return "sequence", []
+    if len(first.inputs) != len(counterpart.inputs):
+        return "outside", []
+    if first.inputs[:-1] == counterpart.inputs[:-1]:
+        return "outside", ["all arrays that it was given are the same, but not another argument"]
+    new = {a for a, b in zip(first.inputs, counterpart.inputs, strict=True) if a != b}
+    here = {one for call in trace.calls[:place] for one in (*call.inputs[:-1], *call.outputs)}
+    taken = {one for call in trace.reference for one in call.inputs[:-1]}
+    given = {one for call in trace.reference for one in call.outputs}
+    if (new & given) - here:
+        return "outside", ["an operand is a result of the run before: state is kept between calls"]
+    return ("order" if new <= taken else "outside"), []
 
 
 def _layouts(first: Call, counterpart: Call | None) -> list[str]:

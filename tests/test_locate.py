@@ -204,6 +204,30 @@ def test_values_that_arrive_in_another_order() -> None:
     assert "another order" in str(found)
 
 
+def test_parts_of_an_input_in_another_order() -> None:
+    orders = itertools.cycle([range(30), range(29, -1, -1)])
+
+    def total(x: Any) -> Any:
+        result = np.zeros(40, np.float32)
+        for row in next(orders):
+            result = result + x[row]
+        return result
+
+    assert fpsim.locate(total, X).cause == "order"
+
+
+def test_state_that_is_kept_between_calls() -> None:
+    weights = np.ones(40)
+
+    def step(x: Any) -> Any:
+        weights[:] = np.asarray(weights) * 0.5 + x[0]
+        return np.asarray(weights) * 2
+
+    found = fpsim.locate(step, X)
+    assert (found.cause, found.operation, found.position) == ("outside", "numpy.multiply", 1)
+    assert "an operand is a result of the run before: state is kept between calls" in found.notes
+
+
 def test_threads_may_take_turns() -> None:
     def total(x: Any) -> Any:
         with ThreadPoolExecutor(4) as pool:
