@@ -137,14 +137,14 @@ def _converting(function: Callable[..., Any], root: str, device: str | None) -> 
         if where.startswith("cuda") and not torch.cuda.is_available():
             message = "torch sees no CUDA device here"
             raise MissingExtraError(message)
-        return lambda *x: function(*(torch.from_numpy(one).to(where) for one in x))
+        return lambda *x, **options: function(*(torch.from_numpy(one).to(where) for one in x), **options)
     if device is not None:
         message = f"--device is for functions of torch, not of {root}"
         raise InputError(message)
     if root == "jax":
         jnp = importlib.import_module("jax.numpy")
-        return lambda *x: function(*map(jnp.asarray, x))
+        return lambda *x, **options: function(*map(jnp.asarray, x), **options)
     if root == "cupy":
         cupy = importlib.import_module("cupy")
-        return lambda *x: function(*map(cupy.asarray, x))
+        return lambda *x, **options: function(*map(cupy.asarray, x), **options)
     return function

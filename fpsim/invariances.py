@@ -1,18 +1,23 @@
-"""Whether a routine gives the same bits for the same numbers in another batch, place, layout, alignment or padding."""
+"""Whether a routine gives the same bits for the same numbers in another call: batch, place, memory, threads, axis."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fpsim.errors import InputError
+from fpsim.errors import InputError, MissingExtraError
 
 SCHEMA: Final = "fpsim.invariance/1"
-DIMENSIONS: Final = ("batch", "row", "layout", "alignment", "padding")
+DIMENSIONS: Final = ("batch", "row", "layout", "alignment", "padding", "threads", "axis")
+_THREADS: Final = (1, 2, 3, 4, 8)
 _Array = NDArray[Any]
 _Call = tuple[str, tuple[_Array, ...], Callable[[_Array], _Array], Callable[[_Array], _Array]]
 
@@ -88,10 +93,13 @@ def invariance(fn: Callable[..., Any], /, *inputs: Any, dim: str = "batch") -> I
         torch.from_numpy(b)).numpy()``.
     *inputs : array_like of float
         The first one has at least 2 dimensions and at least 2 rows.
-    dim : {"batch", "row", "layout", "alignment", "padding"}
+    dim : {"batch", "row", "layout", "alignment", "padding", "threads", "axis"}
         "batch": the first rows are computed in calls of 1, 2, 4, ... rows. "row": all rows stand elsewhere, moved on
         in a circle. "layout": an input is in Fortran order. "alignment": an input starts 1, 2, 4 or 8 elements behind
-        a multiple of 64 bytes. "padding": rows of zeros are put behind the first input.
+        a multiple of 64 bytes. "padding": rows of zeros are put behind the first input. "threads": 1, 2, 3, 4 and 8
+        threads of BLAS and OpenMP libraries (by threadpoolctl) and of PyTorch, where these are there. "axis": the terms
+        of a sum or the like lie along each other axis; the routine takes one input and an argument ``axis``, as
+        ``numpy.sum`` does.
 
     Returns
     -------
@@ -101,6 +109,8 @@ def invariance(fn: Callable[..., Any], /, *inputs: Any, dim: str = "batch") -> I
     ------
     InputError
         `dim` is not one of these, the first input has no rows to choose from, or the result has another first axis.
+    MissingExtraError
+        There is nothing that can change the number of threads.
 
     Notes
     -----
@@ -124,10 +134,21 @@ def invariance(fn: Callable[..., Any], /, *inputs: Any, dim: str = "batch") -> I
     if not arrays or arrays[0].ndim < 2 or len(arrays[0]) < 2:
         message = "invariance needs a first input of at least 2 dimensions and at least 2 rows"
         raise InputError(message)
-    whole = _called(fn, arrays, len(arrays[0]))
-    if not _same(whole, _called(fn, arrays, len(arrays[0]))).all():
+    call = fn
+    if dim == "axis":
+        if len(arrays) != 1:
+            message = f"dim='axis' takes one input, not {len(arrays)}"
+            raise InputError(message)
+        call = lambda x: fn(x, axis=x.ndim - 1)
+    whole = _called(call, arrays, len(arrays[0]))
+    if not _same(whole, _called(call, arrays, len(arrays[0]))).all():
         message = "two calls with the same arguments gave other bits; fpsim.spread is for routines that do"
         raise InputError(message)
+    if dim == "axis":
+        return Invariance(dim, tuple(_compared(name, got, whole) for name, got in _along(fn, arrays[0])))
+    if dim == "threads":
+        counted = [(count, _with_threads(fn, arrays, count)) for count in _THREADS]
+        return Invariance(dim, tuple(_compared(f"{n} thread{'s' * (n > 1)}", got, whole) for n, got in counted))
     variants = []
     for name, changed, taken, expected in _calls(dim, arrays):
         got = taken(_called(fn, changed, len(changed[0])))
@@ -167,6 +188,36 @@ def _calls(dim: str, arrays: tuple[_Array, ...]) -> Iterator[_Call]:
                 moved = _aligned(array, shift)
                 name = f"input {place} starts {shift} element{'s' * (shift > 1)} later"
                 yield name, (*arrays[:place], moved, *arrays[place + 1 :]), _all, _all
+
+
+def _along(fn: Callable[..., Any], x: _Array) -> Iterator[tuple[str, _Array]]:
+    """Yield what the routine gives for the same terms along each axis but the last."""
+    for axis in range(x.ndim - 1):
+        moved = _aligned(np.moveaxis(x, -1, axis), 0)
+
+        def call(given: _Array, axis: int = axis) -> Any:
+            return fn(given, axis=axis)
+
+        yield f"terms along axis {axis}", _called(call, (moved,), len(x))
+
+
+def threads_can_vary() -> bool:
+    """Return whether there is something that changes the number of threads."""
+    return "torch" in sys.modules or find_spec("threadpoolctl") is not None
+
+
+def _with_threads(fn: Callable[..., Any], arrays: tuple[_Array, ...], count: int) -> _Array:
+    if not threads_can_vary():
+        message = "to vary the number of threads, install threadpoolctl: python -m pip install threadpoolctl"
+        raise MissingExtraError(message)
+    with contextlib.ExitStack() as stack:
+        if find_spec("threadpoolctl") is not None:
+            stack.enter_context(import_module("threadpoolctl").threadpool_limits(count))
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(count)
+        return _called(fn, arrays, len(arrays[0]))
 
 
 def _all(result: _Array) -> _Array:
