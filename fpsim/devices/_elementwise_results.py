@@ -64,8 +64,8 @@ class ElementwiseErrors:
     zero_signs : int
         Zeros with the wrong sign.
     subnormals, subnormal_correct, flushed : int
-        Inputs for which an operand or the correct result is subnormal, and a zero in its place would show; how many
-        results have the correct bits; how many are as if it were zero.
+        Inputs for which an operand or the correct result is subnormal (a result of 2**-126 counts as such), and a zero
+        in its place would show; how many results have the correct bits; how many are as if it were zero.
     subnormal_max_ulp : float
         Largest error of those neither correct nor flushed.
     subnormal_example : Example or None

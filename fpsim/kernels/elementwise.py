@@ -191,7 +191,7 @@ def round_safely(
             if value == value:  # noqa: PLR0124
                 flag |= UNSAFE
         bits = _magnitude(result)
-        if (bits > 0) & (bits < _NORMAL):
+        if (bits > 0) & (bits <= _NORMAL):  # 2**-126 too: computed a little too small it is subnormal
             flag |= SUBNORMAL
         if (bits == 0) | (bits >= _INFINITE) | (bits == 0x3F80_0000) | (bits == 0x3F00_0000):
             flag |= TRIVIAL
