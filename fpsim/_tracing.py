@@ -63,7 +63,7 @@ class Call:
     Attributes
     ----------
     library, name : str
-        As in "numpy" and "add.reduce", or "torch" and "aten.index_add_".
+        As in ``"numpy"`` and ``"add.reduce"``, or ``"torch"`` and ``"aten.index_add_"``.
     operands, results : tuple of Operand
         What it took and gave.
     inputs, outputs : tuple of bytes

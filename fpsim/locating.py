@@ -85,7 +85,7 @@ class Located:
 
     @property
     def operation(self) -> str | None:
-        """The name of the first operation that differs, as in "torch.aten.index_add_"."""
+        """The name of the first operation that differs, as in ``"torch.aten.index_add_"``."""
         return f"{self.first.library}.{self.first.name}" if self.first else None
 
     @property
