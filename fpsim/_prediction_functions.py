@@ -212,10 +212,7 @@ def _row(
         error = np.abs(seen - values)
         unit = unit_of(values)
         own = ENVELOPES.get(op, {}).get(name)
-        if own is None or (op, name) == ("exp2", "cupy"):
-            room = np.full(values.shape, math.inf)
-        else:
-            room = own.room(values, *operands)
+        room = np.full(values.shape, math.inf) if own is None else own.room(values, *operands)
         ratio = np.where(error == 0.0, 0.0, error / np.abs(values))
         used = np.where(error == 0.0, 0.0, error / (room * _SLACK))
         limits = room / unit

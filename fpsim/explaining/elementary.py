@@ -14,6 +14,7 @@ from fpsim import elementary, elementary_errors as measured
 from fpsim.errors import FpsimError
 from fpsim.explaining.mechanisms import Mechanism, Prediction, mechanism
 from fpsim.explaining.observation import Case, Observed
+from fpsim.explaining.relations import STREAM
 from fpsim.explaining.results import Side
 from fpsim.formats import FLOAT32
 
@@ -163,7 +164,9 @@ def refined(
     if judged.matches and judged.matches[0].mechanism in (FUNCTION, FORMULA, FLUSHED):
         return replace(judged, note=_join(f"100 % of {_numbers(side)}", judged.note))
     operands = operands_of(case)
-    if operands is None or judged.matches or judged.status not in ("rounding size", "too large", "beyond bound"):
+    if operands is None or judged.matches:
+        return judged
+    if judged.status not in ("rounding size", "too large", "beyond bound") and STREAM not in judged.note:
         return judged
     most = max(one.ulps for one in measured.ENVELOPES[case.op].values())
     if judged.status == "rounding size":
