@@ -257,10 +257,18 @@ def sources(m: Machine) -> list[str]:
     used = [x for x in m.implementations if x["name"] in m.names]
     lines = [f"* {x['name']}: {x['library']} {x['version']}, {x['device']}" for x in used if x["kind"] != "model"]
     if len(lines) < len(used):
-        lines.append("* (model): the models of `fpsim.elementary`, which have [the bits of a GPU](elementary.md)")
+        lines.append(
+            "* (model): the models of `fpsim.elementary`, which have [the bits of a GPU](elementary.md); `exp2` of cupy"
+            " (model) is CUDA's `exp2f`, which CuPy does not use"
+        )
     groups: dict[str, list[str]] = {}
     for function, entry in m.functions.items():
-        groups.setdefault(entry["errors"][0]["inputs"], []).append(f"`{function}`")
+        whose: dict[str, list[str]] = {}
+        for e in entry["errors"]:
+            whose.setdefault(e["inputs"], []).append(e["implementation"])
+        for what, names in whose.items():
+            only = "" if len(whose) == 1 else f" ({', '.join(names)})"
+            groups.setdefault(what, []).append(f"`{function}`{only}")
     lines += ["", *(f"Inputs of {', '.join(functions)}: {what}.\n" for what, functions in groups.items())]
     return lines
 

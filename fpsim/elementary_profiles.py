@@ -25,13 +25,15 @@ from fpsim._files import write_new
 from fpsim.errors import FileError, InputError, UnknownOrderError
 
 __all__ = [
-    "BLOCK", "LARGEST", "SPECIAL", "ElementaryProfile", "decoded", "different", "encoded", "load", "numbers", "ordinals", "span",
+    "BLOCK", "LARGEST", "SPECIAL", "ElementaryProfile", "decoded", "different", "encoded", "load", "numbers", "ordinals",
+    "shipped", "span",
 ]  # fmt: skip
 
 Array = NDArray[Any]
 
-BLOCK = 2**20  # ordinals in a block; block k has those from k * BLOCK on
+BLOCK = 2**22  # ordinals in a block; block k has those from k * BLOCK on
 LARGEST = 0x7F7F_FFFF  # ordinal of the largest finite number
+_SHIPPED = Path(__file__).parent / "data" / "elementary"
 SPECIAL = np.array([-math.inf, math.inf, math.nan], np.float32)  # recorded in every profile
 FORMAT = "fpsim-elementary-profile-1"
 
@@ -111,7 +113,7 @@ def _signed(negative: Array) -> list[tuple[int, Any]]:
     ]
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=16)
 def decoded(data: bytes, size: int, /) -> tuple[Array, Array, Array]:
     """Return the symbols of a block, where one of them stands for another difference, and those differences.
 
@@ -280,20 +282,34 @@ class ElementaryProfile:
         write_new(path, stream.getvalue())
 
 
+def shipped() -> list[str]:
+    """Return the names of the profiles that come with the package.
+
+    Examples
+    --------
+    >>> from fpsim.elementary_profiles import shipped
+    >>> "glibc-2.36/expf" in shipped()
+    True
+    """
+    return sorted(file.relative_to(_SHIPPED).with_suffix("").as_posix() for file in _SHIPPED.glob("*/*.npz"))
+
+
 def load(path: str | Path, /) -> ElementaryProfile:
-    """Return the profile in a file that `ElementaryProfile.save` wrote.
+    """Return the profile in a file that `ElementaryProfile.save` wrote, or one of `shipped` by its name.
 
     Raises
     ------
     FileError
         The file is missing, damaged, or of another kind. Nothing is ever unpickled.
     """
+    known = shipped()
+    file = _SHIPPED / f"{path}.npz" if str(path) in known else Path(path)
     try:
-        state = Path(path).stat()
+        state = file.stat()
     except OSError as error:
-        message = f"{path}: there is no such file or folder"
+        message = f"{path}: there is no such file; the profiles that come with fpsim are {', '.join(known)}"
         raise FileError(message) from error
-    return _loaded(str(path), state.st_mtime_ns, state.st_size)
+    return _loaded(str(file), state.st_mtime_ns, state.st_size)
 
 
 @functools.lru_cache(maxsize=4)

@@ -298,7 +298,7 @@ def reveal_elementary(
                 begin, end = (place - block * BLOCK for place in span(block, first, last))
                 x, observed = x[begin:end], observed[begin:end]
             waiting.append((block, x.size, pool.submit(_compared, x, observed, candidates, record)))
-            while waiting and (len(waiting) > 8 or done == len(pieces) - 1):
+            while waiting and (len(waiting) > 4 or done == len(pieces) - 1):
                 number, size, task = waiting.popleft()
                 _add(sums, task.result(), size, number)
             if progress:

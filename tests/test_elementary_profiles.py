@@ -3,6 +3,7 @@ from __future__ import annotations
 import bz2
 import json
 import math
+import platform
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from numpy.typing import NDArray
 
 from fpsim.cli import main
 from fpsim.devices import _libm
-from fpsim.devices.elementwise import correctly_rounded
+from fpsim.devices._elementwise_inputs import bit_patterns
+from fpsim.devices.elementwise import correctly_rounded, ulp_errors
 from fpsim.elementary import evaluate
-from fpsim.elementary_profiles import BLOCK, LARGEST, ElementaryProfile, decoded, encoded, load, numbers, ordinals
+from fpsim.elementary_profiles import LARGEST, ElementaryProfile, decoded, encoded, load, numbers, ordinals, shipped
 from fpsim.errors import FileError, InputError, UnknownOrderError
 from fpsim.revealing_elementary import Match, RevealedElementary, function_named, reveal_elementary
 
@@ -51,10 +53,10 @@ def test_ordinals_count_the_numbers(values: list[float], ordinal: int) -> None:
 
 def test_round_trip_of_numpy_exp(tmp_path: Path) -> None:
     profile = recorded(np.exp, "exp", low=LOW, high=HIGH, target="numpy.exp", versions={"NumPy": np.__version__})
-    assert profile.count == BLOCK
+    assert profile.count == 2**20
     profile.save(tmp_path / "exp.npz")
     assert (tmp_path / "exp.npz").stat().st_size < 150_000
-    every = np.arange(0x3F80_0000, 0x3F80_0000 + BLOCK, dtype=np.uint32).view(np.float32)
+    every = np.arange(0x3F80_0000, 0x3F80_0000 + 2**20, dtype=np.uint32).view(np.float32)
     replayed = evaluate("exp", every, implementation=f"profile:{tmp_path / 'exp.npz'}")
     assert same(replayed, np.exp(every))
     assert not same(replayed, correctly_rounded("exp", every))
@@ -84,10 +86,10 @@ def perturbed(x: Array) -> Array:
 
 def test_round_trip_of_a_perturbed_function(tmp_path: Path) -> None:
     # The range crosses zero, and begins and ends inside of blocks.
-    high = float(numbers(np.array([BLOCK + 1234]))[0])
+    high = float(numbers(np.array([2**20 + 1234]))[0])
     profile = recorded(perturbed, "exp2", low=-high, high=high)
-    x = numbers(np.arange(-BLOCK - 1235, BLOCK + 1235))
-    assert (profile.first, profile.last) == (-BLOCK - 1235, BLOCK + 1234)
+    x = numbers(np.arange(-(2**20) - 1235, 2**20 + 1235))
+    assert (profile.first, profile.last) == (-(2**20) - 1235, 2**20 + 1234)
     profile.save(tmp_path / "exp2.npz")
     again = load(tmp_path / "exp2.npz")
     assert same(again.evaluate("exp2", x), perturbed(x))
@@ -132,7 +134,7 @@ def test_files_are_not_replaced_and_damage_is_seen(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="exists and is left as it is"):
         profile.save(path)
     assert path.read_bytes() == before
-    with pytest.raises(FileError, match="there is no such file"):
+    with pytest.raises(FileError, match="there is no such file; the profiles that come with fpsim are"):
         load(tmp_path / "none.npz")
     (tmp_path / "cut.npz").write_bytes(before[: len(before) // 2])
     with pytest.raises(FileError, match="not a profile of an elementary function, or damaged"):
@@ -229,6 +231,31 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert main(["reveal", "--elementary", *wrong]) == 2
         assert reason in capsys.readouterr().err
+
+
+GLIBC = " ".join(platform.libc_ver())
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_shipped_profiles_describe_themselves(name: str) -> None:
+    profile = load(name)
+    assert (profile.first, profile.last) == (-LARGEST - 1, LARGEST)
+    assert Path(profile.source).stat().st_size < 300_000
+    assert profile.versions
+    x = bit_patterns(0, 2**10, 2**10, np.random.default_rng(8))
+    observed = evaluate(profile.function, x, implementation=f"profile:{name}")
+    errors = ulp_errors(profile.function, x, observed=observed)
+    exact = correctly_rounded(profile.function, x)
+    assert errors[np.isfinite(exact)].max() < 3
+
+
+@pytest.mark.skipif(GLIBC != "glibc 2.36", reason="needs glibc 2.36, of which the profiles are")
+@pytest.mark.parametrize("name", [name for name in shipped() if name.startswith("glibc-2.36/")])
+def test_shipped_profiles_have_the_bits_of_the_c_library(name: str) -> None:
+    x = bit_patterns(0, 2**18, 2**18, np.random.default_rng(9))
+    symbol = name.rpartition("/")[2]
+    replayed = evaluate(load(name).function, x, implementation=f"profile:{name}")
+    assert same(replayed, _libm.function(symbol)(x))
 
 
 def test_result_as_plain_objects() -> None:
