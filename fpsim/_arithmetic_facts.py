@@ -231,6 +231,9 @@ def settings_of(facts: Facts, box: BlackBox) -> list[str]:
     else:
         found = [*found, narrow]
     ends = [f"{flags}{operands}"]
+    if box.multiplies and facts.daz and facts.ftz is False and facts.result == box.form:
+        # Products by a kernel that flushes, and their sum by one that does not.
+        ends.insert(0, f"+product({box.form}(subnormals=False)){ends[0]}")
     if facts.operands is not None and facts.operands[0].precision == facts.precision:
         ends.append(flags)  # the accumulator alone may have rounded the lone term
     texts = [f"{base}{end}" for end in ends for base in found]

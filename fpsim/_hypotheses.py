@@ -91,8 +91,7 @@ def texts(
     def generic(low: int, high: int) -> Iterator[str]:
         means = ("", "+reciprocal") if box.op == "mean" else ("",)
         for setting in settings:
-            # Neumaier and Dot2 need separate products.
-            kinds = ("", "+fma") if box.multiplies and not any(c in setting for c in ("neumaier", "dot2")) else ("",)
+            kinds = kinds_of_products(box, setting)
             for order, rank in orders:
                 if low <= rank < high:
                     yield from (f"{order}{fma}{setting}{mean}" for fma in kinds for mean in means)
@@ -104,6 +103,12 @@ def texts(
         if text not in seen:
             seen.add(text)
             yield text
+
+
+def kinds_of_products(box: BlackBox, setting: str, /) -> tuple[str, ...]:
+    """Return what to write before a setting for rounded and for fused products; some settings need rounded ones."""
+    rounded = any(word in setting for word in ("neumaier", "dot2", "product("))
+    return ("", "+fma") if box.multiplies and not rounded else ("",)
 
 
 def fused_orders(n: int, /) -> Iterator[str]:

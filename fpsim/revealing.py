@@ -13,7 +13,7 @@ from fpsim import _hypotheses as hypotheses
 from fpsim._arithmetic_facts import Facts, facts_of, fused_settings, is_fused, settings_of
 from fpsim._black_box import BlackBox, laws_of
 from fpsim._fused_trees import fused_chains, rounded_terms
-from fpsim._hypotheses import RECENT, Observed, bits, same_bits
+from fpsim._hypotheses import RECENT, Observed, bits, kinds_of_products, same_bits
 from fpsim._probing import Node, Prober, UnreadableTreeError, pairs_of, tree_of, tree_text
 from fpsim._revealed import Counterexample, Evidence, Revealed, RevealedPart
 from fpsim._structure import structures
@@ -298,13 +298,15 @@ class _Work:
         if prober is None:
             return []
         left = list(np.flatnonzero(missing.reshape(-1)))
-        kinds = ("", "+fma") if box.multiplies else ("",)
         for _ in range(_KINDS):
             if not left:
                 break
             place = int(left[0])
             found = structures(box.n, lambda i, j, place=place: int(prober.sizes(i, j)[place]), self.rng)  # type: ignore[misc]
-            texts += [f"{order}{kind}{setting}" for order in found for setting in settings for kind in kinds]
+            texts += [
+                f"{order}{kind}{setting}"
+                for order in found for setting in settings for kind in kinds_of_products(box, setting)
+            ]  # fmt: skip
             alike = prober.alike(place)
             left = [other for other in left if not alike[other]]
         return texts
@@ -353,9 +355,10 @@ class _Work:
                 texts += [f"{chains}{setting}" for setting in self.fused]
                 continue
             self.tree = self.tree or text
-            kinds = ("", "+fma") if box.multiplies else ("",)
             self.trees.append((tree, place))
-            texts += [f'tree("{text}"){kind}{setting}' for setting in settings for kind in kinds]
+            texts += [
+                f'tree("{text}"){kind}{setting}' for setting in settings for kind in kinds_of_products(box, setting)
+            ]
         return texts
 
     def _fused_terms(self, tree: Node | int, place: int) -> set[int]:
@@ -377,7 +380,7 @@ class _Work:
             rounded = rounded_terms(self.box, tree, place)
             if rounded is not None and 0 < len(rounded) < self.box.n:
                 text = tree_text(tree, second=self._fused_terms(tree, place), rounded=rounded)
-                texts += [f'tree("{text}")+fma{setting}' for setting in settings]
+                texts += [f'tree("{text}")+fma{setting}' for setting in settings if "product(" not in setting]
         return texts
 
     def _parts_proved(self, parts: tuple[RevealedPart, ...]) -> tuple[RevealedPart, ...]:

@@ -204,6 +204,20 @@ def test_a_sum_added_to_zero_last() -> None:
     assert str(plain.strategy) == f"{lanes}+fma+ftz+daz"
 
 
+def test_products_that_are_flushed_and_sums_that_are_not() -> None:
+    """CuPy's dot product: a kernel of its own multiplies, and CUB adds."""
+
+    def flushed(x: Any) -> Any:
+        return np.where(np.abs(x) < np.finfo(np.float32).smallest_normal, np.copysign(np.float32(0), x), x)
+
+    def dot(a: Any, b: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return np.sum(flushed(flushed(a) * flushed(b)))
+
+    revealed = fpsim.reveal(dot, op="dot", n=200, replays=120)
+    assert str(revealed.strategy) == "numpy_sum+product(float32(subnormals=False))+daz"
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
 def test_other_formats(dtype: str) -> None:
     function = sum_with("lanes(3)+acc(float64)") if dtype == "float64" else sum_with("lanes(3)+acc(float16)")

@@ -156,11 +156,24 @@ class _CuPy:
             raise MissingExtraError(message)
 
     def compile(self, source: str, name: str, options: tuple[str, ...], /) -> Callable[..., None]:
+        cuda = self.cupy.cuda
+        nvrtc = cuda.nvrtc
+        # CuPy's own compilation ends with -ftz=true, whatever the caller's options say.
+        capability = cuda.Device().compute_capability
+        folder = cuda.get_cuda_path()
+        given = (f"-arch=sm_{capability}", *([f"-I{folder}/include"] if folder else []), *options)
+        program = nvrtc.createProgram(source, f"{name}.cu", (), ())
         try:
-            found = self.cupy.RawModule(code=source, options=options, backend="nvrtc").get_function(name)
+            nvrtc.compileProgram(program, given)
+            module = cuda.function.Module()
+            module.load(nvrtc.getCUBIN(program))
+            found = module.get_function(name)
         except Exception as error:
-            message = f"{name} cannot be compiled: {' '.join(str(error).split())[:400]}"
+            log = " ".join(nvrtc.getProgramLog(program).split())
+            message = f"{name} cannot be compiled: {log[:400] or ' '.join(str(error).split())[:400]}"
             raise InputError(message) from error
+        finally:
+            nvrtc.destroyProgram(program)
 
         def run(grid: tuple[int, ...], block: tuple[int, ...], arguments: tuple[Any, ...], shared: int) -> None:
             found(grid, block, arguments, shared_mem=shared)

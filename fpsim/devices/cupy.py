@@ -18,6 +18,7 @@ _LIBRARY = "CuPy"
 _CHECKED = (14, 2)
 _THREADS = 256  # of a block of CUB
 _SIMPLE, _BESIDE = 512, 32  # threads of a block of CuPy's own kernel, and the most that begin with neighbours
+_FLUSHED_PRODUCTS = "+product(float32(subnormals=False))+daz"  # by CuPy's own kernel; CUB's sum of them flushes nothing
 _CUBLAS = "CuPy gives {} to cuBLAS, whose order depends on the shape and on the version"
 
 
@@ -104,7 +105,7 @@ def _strategies(version: str, blocks: int) -> dict[str, Callable[..., str]]:
         "prod": checked("prod"),
         "norm": checked("linalg.norm", _unflushed(total)),
         "cumsum": unknown("cupy.cumsum is a scan whose blocks add what those before them have done so far"),
-        "dot": checked("dot", _unflushed(total)),
+        "dot": checked("dot", f"{total}{_FLUSHED_PRODUCTS}"),
         **{name: unknown(_CUBLAS.format(name)) for name in ("matvec", "vecmat", "matmul")},
         "multiply": checked("multiply", _unflushed("serial")),
     }
