@@ -106,16 +106,16 @@ def _side(
 ) -> Side:  # fmt: skip
     """Return the runs of a product and the laws of its outputs, before the bias is added to them."""
     data = emulation.operand_of(x, "x", chosen)[1]
-    arithmetic = chosen.arithmetic(data)
-    form = arithmetic.result_format
+    form = chosen.arithmetic(data).result_format
     random = bool(random_places(chosen.order))
     if random:
         from fpsim.spreads import spread
 
         s = spread("matmul", x, weights, strategy=chosen, runs=runs, rng=rng)
         results = s.results.astype(np.float64)
-        closed = s.predicted_mean is not None and s.predicted_std is not None
-        mean, std = (s.predicted_mean, s.predicted_std) if closed else (s.mean, s.std)
+        mean, std = s.mean, s.std
+        if s.predicted_mean is not None and s.predicted_std is not None:
+            mean, std = s.predicted_mean, s.predicted_std
     else:
         from fpsim import bounds
 
@@ -124,14 +124,13 @@ def _side(
         if account is None:
             message = f"the roundings of {chosen} cannot be told apart; give std= and logits"
             raise InputError(message)
-        closed, (mean, std) = False, (exact - bias[0], np.sqrt(account.variance).reshape(exact.shape))
-    inner = arithmetic.accumulator.format if closed else form
-    grid = _units(np.asarray(mean), inner)
-    unit = np.zeros(exact.shape) if inner == form else _units(np.asarray(mean), form)
+        mean, std = exact - bias[0], np.sqrt(account.variance).reshape(exact.shape)
+    grid = _units(np.asarray(mean), form)
+    unit = np.zeros(exact.shape)
     if bias[1]:
         sums = results + bias[0]
         results = sums if form == FLOAT64 else np.asarray(round_to(sums, form), np.float64)
-        unit = np.maximum(unit, _units(exact, form))
+        unit = _units(exact, form)
     laws = [
         LogitLaw(mean[row], np.where(np.isfinite(mean[row]), std[row], 0.0), grid[row], bias[0], unit[row])
         for row in range(len(exact))

@@ -203,10 +203,52 @@ def h200_blocks(terms: int, /) -> NDArray[np.int64]:
 
 
 def arrival_law(given: Any, /) -> ArrivalLaw:
-    """Return a law of arrival: a model, or recorded places of shape (runs, terms)."""
+    """Return a law of arrival: a model, its text, or recorded places of shape (runs, terms).
+
+    Texts are ``h200(TERMS)``, the arrivals of `h200_blocks`; the name of a file of recorded places; ``fit(...)`` of either,
+    a model fitted to them; and ``sweeps(WARPS, LATE)``. ``split=`` and ``late=`` in ``h200(1000000, split=8, late=60)``
+    are those of `RecordedArrivals`.
+
+    Raises
+    ------
+    InputError
+        The text is none of these.
+    """
+    if isinstance(given, str):
+        return _from_text(given)
     if isinstance(given, ArrivalModel | RecordedArrivals | SweepArrivals):
         return given
     return RecordedArrivals(np.asarray(given))
+
+
+def _from_text(text: str) -> ArrivalLaw:
+    name, _, rest = text.strip().partition("(")
+    inside = rest.strip().removesuffix(")")
+    if not rest:
+        from fpsim._files import load_array
+
+        return RecordedArrivals(load_array(text.strip()))
+    if name == "fit":
+        recorded = _from_text(inside)
+        if isinstance(recorded, RecordedArrivals) and recorded.split == 1:
+            return ArrivalModel.fit(recorded.ranks)
+    words = [word.strip() for word in inside.split(",")]
+    options = dict(word.replace(" ", "").split("=", 1) for word in words if "=" in word)
+    try:
+        numbers = [float(word) for word in words if "=" not in word]
+        named = {key: float(value) for key, value in options.items()}
+        if name == "h200" and len(numbers) == 1 and named.keys() <= {"split", "late"}:
+            split = int(named.get("split", 1))
+            return RecordedArrivals(h200_blocks(int(numbers[0])), split=split, late=named.get("late", 0.0))
+        if name == "sweeps" and len(numbers) == 2 and not named:
+            return SweepArrivals(int(numbers[0]), numbers[1])
+    except ValueError:
+        pass
+    message = (
+        f"arrivals {text!r} are none of h200(TERMS), h200(TERMS, split=N, late=X), sweeps(WARPS, LATE), FILE,"
+        " fit(h200(TERMS)) and fit(FILE)"
+    )
+    raise InputError(message)
 
 
 def _fits(known: int, n: int) -> None:

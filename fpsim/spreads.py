@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fpsim import emulation, exact as exactly
-from fpsim._arrays import as_floats, axes_of
-from fpsim._arrivals import Arrivals, arrivals as arrivals_of, random_places, seeded
+from fpsim import exact as exactly
+from fpsim._arrays import as_floats
+from fpsim._arrivals import Arrivals, random_places
 from fpsim._prediction_text import plain_number
 from fpsim._reordering import chance_of_agreement, expected_distinct, moments, worst_case
-from fpsim.arrival_models import ArrivalLaw, arrival_law
+from fpsim._spread_cases import Case, case_of, index_add_case, with_law
+from fpsim.arrival_models import arrival_law
 from fpsim.errors import InputError
 from fpsim.formats import _generator
 from fpsim.orders import Order
@@ -48,7 +49,8 @@ class Spread:
     mean, std : ndarray, shape of the outputs
         Of the results.
     predicted_mean, predicted_std : ndarray or None
-        The same in closed form, for one chain of additions in uniformly random order.
+        The same in closed form, for one chain of additions in uniformly random order, whose result is not rounded to
+        another format.
     center : ndarray or None
         The exact sum of the partial sums: what all runs would give without the additions that are reordered.
     worst_case : ndarray or None
@@ -234,9 +236,9 @@ def spread(
         How many runs to emulate.
     axis : int or tuple of int, optional
         Of a sum.
-    arrivals : array_like or model, optional
+    arrivals : array_like, model or str, optional
         How terms arrive instead of at random: the recorded places of arrival, integers of shape (runs, terms), or a
-        model, see `fpsim.arrival_models`. There is no closed form then.
+        model or its text, see `fpsim.arrival_models`. There is no closed form then.
     rng : Generator, SeedSequence or int, optional
         Source of the orders; the same seed gives the same runs.
     progress : callable, optional
@@ -277,9 +279,9 @@ def spread(
         )
         raise InputError(message)
     generator = _generator(rng)
-    case = _index_add(inputs, chosen) if op == "index_add" else _case(op, inputs, chosen, axis)
+    case = index_add_case(inputs, chosen) if op == "index_add" else case_of(op, inputs, chosen, axis)
     if arrivals is not None:
-        case = _with_law(case, arrival_law(arrivals))
+        case = with_law(case, arrival_law(arrivals))
     done = 0
     results = []
     for batch in case.runs(int(runs), generator):
@@ -291,119 +293,7 @@ def spread(
     return _summary(op, chosen, values, case)
 
 
-@dataclass(frozen=True, eq=False)
-class _Case:
-    """A reduction whose runs can be drawn."""
-
-    shape: tuple[int, ...]
-    exact: _Array
-    draw: Callable[[int, np.random.Generator], Iterator[_Array]]
-    parts: list[Arrivals | None]  # of all outputs together, or of each
-
-    def runs(self, count: int, rng: np.random.Generator) -> Iterator[_Array]:
-        return self.draw(count, rng)
-
-
-def _with_law(case: _Case, law: ArrivalLaw) -> _Case:
-    part = case.parts[0] if len(case.parts) == 1 else None
-    if part is None or part.first is not None:
-        message = "arrivals= is for a strategy whose last additions alone are in random order, and not for index_add"
-        raise InputError(message)
-    part = dataclasses.replace(part, law=law)
-    return _Case(case.shape, case.exact, part.runs, [part])
-
-
-def _case(op: str, inputs: tuple[Any, ...], chosen: Strategy, axis: Any) -> _Case:
-    wanted = 1 if op == "sum" else 2
-    if len(inputs) != wanted:
-        message = f"{op} takes {wanted} operand{'s' * (wanted > 1)}, not {len(inputs)}"
-        raise InputError(message)
-    if axis is not None and op != "sum":
-        message = f"axis is for sums; {op} has none"
-        raise InputError(message)
-    names = ("x",) if op == "sum" else ("a", "b")
-    given = [emulation.operand_of(x, name, chosen) for x, name in zip(inputs, names, strict=True)]
-    operands = tuple(values for values, _ in given)
-    data = given[0][1]
-    if op == "sum":
-        (x,) = operands
-        exact = exactly.sum(x, axis=axis)
-        axes = axes_of(x.ndim, axis)
-        kept = tuple(a for a in range(x.ndim) if a not in axes)
-        shape = tuple(x.shape[a] for a in kept)
-        moved = x.transpose((*axes, *kept))
-        views: tuple[_Array, ...] = (moved.reshape(-1, math.prod(shape)),)
-    else:
-        left, right = operands
-        if op == "dot" and not left.ndim == right.ndim == 1:
-            message = f"dot takes two vectors, not arrays of {left.ndim} and {right.ndim} dimensions"
-            raise InputError(message)
-        if not (1 <= left.ndim <= 2 and 1 <= right.ndim <= 2) or left.shape[-1] != right.shape[0]:
-            message = (
-                f"spread of matmul takes two matrices or vectors that fit, not shapes {left.shape} and {right.shape}"
-            )
-            raise InputError(message)
-        exact = exactly.matmul(left, right)
-        shape = (*left.shape[:-1], *right.shape[1:])
-        views = (np.atleast_2d(left), right if right.ndim == 2 else right[:, None])
-    found = arrivals_of(chosen, views, data)
-    if found is not None:
-        return _Case(shape, _doubles(exact), found.runs, [found])
-
-    def again(count: int, rng: np.random.Generator) -> Iterator[_Array]:
-        for _ in range(count):
-            one = seeded(chosen, rng)
-            result = (
-                emulation.sum(inputs[0], one, axis=axis) if op == "sum" else emulation.matmul(inputs[0], inputs[1], one)
-            )
-            yield np.asarray(result)[None]
-
-    return _Case(shape, _doubles(exact), again, [None])
-
-
-def _index_add(inputs: tuple[Any, ...], chosen: Strategy) -> _Case:
-    """Return additions to slots: the number in the slot, then its terms in their order of arrival."""
-    if len(inputs) != 3:
-        message = f"index_add takes the target, the indices and the source, not {len(inputs)} operands"
-        raise InputError(message)
-    (target, _), (source, data) = (
-        emulation.operand_of(x, name, chosen) for x, name in ((inputs[0], "target"), (inputs[2], "source"))
-    )
-    index = np.asarray(inputs[1])
-    if target.ndim != 1 or source.ndim != 1 or index.shape != source.shape or index.dtype.kind not in "iu":
-        message = "index_add takes a target of one dimension, and whole indices and a source of one length"
-        raise InputError(message)
-    if index.size and not 0 <= index.min() <= index.max() < target.size:
-        message = f"indices must be from 0 to {target.size - 1}"
-        raise InputError(message)
-    order = np.argsort(index, kind="stable")
-    cuts = np.searchsorted(index[order], np.arange(target.size + 1))
-    parts: list[Arrivals | None] = []
-    exact = target.astype(np.float64)
-    for slot in range(target.size):
-        own = source[order[cuts[slot] : cuts[slot + 1]]]
-        if own.size == 0:
-            parts.append(None)
-            continue
-        terms = np.concatenate([target[slot : slot + 1], own]).astype(source.dtype)
-        exact[slot] = float(exactly.sum(terms).round("float64"))
-        part = arrivals_of(chosen, (terms[1:, None],), data)
-        if part is None:
-            message = f"index_add takes a random order of the terms themselves, such as shuffle, not {chosen}"
-            raise InputError(message)
-        parts.append(part.after(target[slot : slot + 1]) if target[slot] else part)
-
-    def draw(count: int, rng: np.random.Generator) -> Iterator[_Array]:
-        columns = [
-            np.full(count, target[slot]) if part is None else np.concatenate([*part.runs(count, rng)])[:, 0]
-            for slot, part in enumerate(parts)
-        ]
-        yield np.stack(columns, axis=1) if columns else np.empty((count, 0), target.dtype)
-
-    return _Case((target.size,), exact, draw, parts)
-
-
-def _summary(op: str, chosen: Strategy, results: _Array, case: _Case) -> Spread:
+def _summary(op: str, chosen: Strategy, results: _Array, case: Case) -> Spread:
     wide = results.astype(np.float64)
     with np.errstate(invalid="ignore"):
         mean, std = wide.mean(axis=0), wide.std(axis=0)
@@ -430,7 +320,9 @@ def _summary(op: str, chosen: Strategy, results: _Array, case: _Case) -> Spread:
         if part.first is not None:
             centers[output] = case.exact.reshape(-1)[output]
         bounds[output] = _bound(part, given, centers[output], serial=serial)
+        last = part.arithmetic.output
         fits = serial and rounding.mode == "nearest-even" and part.additions.compensation is None
+        fits = fits and (last is None or last.format == rounding.format)
         if fits and part.first is None and part.law is None:
             own = moments(given, rounding.format)
             closed[0][output], closed[1][output] = centers[output] + own.mean, own.std
@@ -460,10 +352,6 @@ def _bound(part: Arrivals, given: NDArray[np.float64], center: float, *, serial:
         nearest = output.mode.startswith("nearest")
         bound += float(output.format.ulp(np.float64(abs(center) + bound))) * (0.5 if nearest else 1.0)
     return bound + math.ulp(center)
-
-
-def _doubles(exact: Any) -> _Array:
-    return np.asarray(exact.round("float64"), np.float64)
 
 
 def _plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fpsim
-from fpsim.arrival_models import ArrivalModel, RecordedArrivals, SweepArrivals, h200_blocks
+from fpsim.arrival_models import ArrivalModel, RecordedArrivals, SweepArrivals, arrival_law, h200_blocks
 from fpsim.errors import InputError
 
 BLOCK = "cuda_reduce(132, 256, warp=fold, second=shuffle+ftz)"
@@ -98,3 +98,30 @@ def test_wrong_use() -> None:
         h200_blocks(5)
     with pytest.raises(InputError, match="late above 0"):
         SweepArrivals(4, 0)
+
+
+def test_texts_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ranks = h200_blocks(100_000)
+    np.save("places.npy", ranks[:50])
+    recorded = arrival_law("h200(100000, split=8, late=20)")
+    assert isinstance(recorded, RecordedArrivals)
+    assert (recorded.split, recorded.late) == (8, 20.0)
+    assert np.array_equal(recorded.ranks, ranks)
+    assert arrival_law("sweeps(1056, 2.5)") == SweepArrivals(1056, 2.5)
+    from_file = arrival_law("places.npy")
+    assert isinstance(from_file, RecordedArrivals)
+    assert np.array_equal(from_file.ranks, ranks[:50])
+    for text, own in (("fit(h200(100000))", ranks), ("fit(places.npy)", ranks[:50])):
+        fitted = arrival_law(text)
+        assert isinstance(fitted, ArrivalModel)
+        assert np.array_equal(fitted.mean, ArrivalModel.fit(own).mean)
+    x = np.random.default_rng(0).standard_normal(132 * 300).astype(np.float32)
+    one, other = (
+        fpsim.spread("sum", x, strategy="chunks(300, fold, combine=shuffle)", runs=20, arrivals=given).results
+        for given in ("h200(100000)", ranks)
+    )
+    assert np.array_equal(one, other)
+    for wrong in ("h100(100000)", "h200(many)", "h200(100000, early=1)", "sweeps(3)", "fit(sweeps(3, 1))", "h200(7)"):
+        with pytest.raises(InputError, match=r"are none of h200\(TERMS\)|on record"):
+            arrival_law(wrong)

@@ -87,6 +87,14 @@ def test_no_order_exceeds_the_proved_bound() -> None:
             assert far <= Fraction(bound)
 
 
+def test_no_closed_form_where_the_result_is_rounded_to_another_format() -> None:
+    x = RNG.random(1000).astype(np.float32)
+    narrow = fpsim.spread("sum", x, strategy="shuffle+output(float16)", runs=20)
+    assert narrow.predicted_std is None
+    assert float(narrow.std) == 0.0
+    assert fpsim.spread("sum", x, strategy="shuffle+output(float32)", runs=2).predicted_std is not None
+
+
 def test_sums_that_are_exact_in_any_order_do_not_spread() -> None:
     x = RNG.integers(-1000, 1000, 5000).astype(np.float32)
     s = fpsim.spread("sum", x, strategy="shuffle", runs=20)
@@ -243,6 +251,10 @@ def test_the_command_judges_observed_runs(tmp_path: Path, capsys: pytest.Capture
     assert json.loads(capsys.readouterr().out)["test"]["verdict"] == "impossible"
     assert cli.main(["spread", "sum", "--shape", "3x40", "--data", "normal", "--strategy", "shuffle"]) == 0
     assert "outputs                3" in capsys.readouterr().out
+    modelled = ["spread", "sum", "--shape", "132", "--data", "normal", "--strategy", "shuffle", "--runs", "9"]
+    assert cli.main([*modelled, "--arrivals", "sweeps(2, 0.5)", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["predicted_std"] is None
+    assert cli.main([*modelled, "--arrivals", "sweeps"]) == 2
 
 
 def test_wrong_use() -> None:

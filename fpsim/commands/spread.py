@@ -20,6 +20,7 @@ examples:
   fpsim spread sum --shape 100000 --data 'uniform(0,1)' --strategy shuffle
   fpsim spread sum --shape 1000000 --data normal --strategy 'chunks(256, fold, combine=shuffle)'
   fpsim spread sum --inputs x.npy --strategy 'cuda_reduce(132, 256, second=shuffle)' --observed runs.npy
+  fpsim spread sum --shape 1000000 --data normal --strategy 'shuffle+ftz' --arrivals 'sweeps(1056, 2.5)' --runs 50
   fpsim spread matmul --shape 1x4096x8 --data normal --strategy 'split_k(8, combine=shuffle)+fma' --runs 200
 
 shuffle: one atomic addition for each term; chunks(32, fold, combine=shuffle): for each warp;
@@ -39,6 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inputs", metavar="FILE", nargs="+", help="operands from .npy, .npz, .csv or .txt instead")
     parser.add_argument("--strategy", metavar="TEXT", required=True, help="a strategy with shuffle, without a seed")
     parser.add_argument("--runs", metavar="N", default="1000", help="runs to emulate (default: 1000)")
+    parser.add_argument(
+        "--arrivals",
+        metavar="MODEL",
+        help="how terms arrive instead of at random: h200(TERMS), fit(h200(TERMS)), sweeps(WARPS, LATE), or a file of"
+        " recorded places, one row for each run",
+    )
     parser.add_argument("--observed", metavar="FILE", help="results of real runs, the first axis being the runs")
     parser.add_argument(
         "--error-rate", metavar="P", default="1e-6", help="of calling a random order unlikely (default: 1e-6)"
@@ -62,6 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         strategy=arguments.strategy,
         runs=whole("--runs", arguments.runs, 1),
         axis=1 if len(operands) == 1 and operands[0].ndim == 2 else None,
+        arrivals=arguments.arrivals,
         rng=seed,
         progress=line,
     )
