@@ -17,7 +17,7 @@ from fpsim import _checking_functions as checking, elementary_errors as measured
 from fpsim.cli import main
 from fpsim.devices._elementwise_libraries import Elementwise
 from fpsim.devices.elementwise import correctly_rounded
-from fpsim.elementary import MODELS, evaluate
+from fpsim.elementary import MODELS, evaluate, log_softmax
 from fpsim.errors import InputError, UnknownOrderError
 from fpsim.testing import assert_close
 
@@ -150,7 +150,7 @@ def test_another_formula(op: str, other: str) -> None:
 
 
 def test_printed_numbers_are_no_bits() -> None:
-    found = fpsim.explain({"gpu": "0.60436773"}, op="tanh", inputs=np.float32([0.7]))
+    found = fpsim.explain({"gpu": "0.60436773"}, op="tanh", inputs=np.array([0.7], np.float32))
     assert found.sides[0].note == "100 % of the numbers as printed"
     assert "bits" not in found.reason
 
@@ -162,6 +162,13 @@ def test_softmax_has_the_exponential_of_the_gpu_and_an_order(shape: str) -> None
     assert found.verdict == "expected rounding"
     assert found.sides[0].matches[0].strategy == "torch CUDA exp, its sum in the order of torch CUDA"
     assert "its sum in serial" not in " ".join(m.strategy for m in found.sides[0].matches)
+
+
+def test_logarithm_of_a_softmax() -> None:
+    x = RECORDED["rows/8x257/x"]
+    found = fpsim.explain(log_softmax(x), op="log_softmax", inputs=x)
+    assert found.verdict == "expected rounding"
+    assert found.sides[0].matches[0].strategy == "torch CUDA exp and log, its sum in the order of torch CUDA"
 
 
 # --- predict ----------------------------------------------------------------------------------------------------------
@@ -247,7 +254,7 @@ def test_what_has_no_model_is_noted_and_refused_by_name() -> None:
         (("exp", "normal"), {"shape": 5, "dtype": "float16"}, "are of float32"),
         (("exp", X), {"strategies": "pairwise"}, "is one of torch.cuda, cupy"),
         (("cosh", X), {}, "unknown operation 'cosh'"),
-        (("softmax", np.float32([np.inf, 1])), {}, "rows of finite numbers"),
+        (("softmax", np.array([np.inf, 1], np.float32)), {}, "rows of finite numbers"),
     ],
 )
 def test_predictions_that_are_refused(arguments: Any, settings: Any, message: str) -> None:
@@ -327,7 +334,7 @@ def test_tolerance_of_a_law_holds_for_other_data() -> None:
 
 
 def test_operands_that_one_side_reads_as_zero_have_no_tolerance() -> None:
-    x = np.float32([1e-40, 2.0])
+    x = np.array([1e-40, 2.0], np.float32)
     tol = fpsim.tolerance("log", x, between=("cupy", "torch.cuda"))
     assert math.isinf(tol.worst_case[0])
     assert tol.worst_case[1] < 1e-6

@@ -154,7 +154,7 @@ def _files(arguments: argparse.Namespace) -> list[Any]:
         if getattr(arguments, option) is not None:
             message = f"--{option} is for data of a law; leave it out with --inputs"
             raise InputError(message)
-    wanted = 1 if arguments.op == "sum" else 2
+    wanted = 2 if arguments.op in ("dot", "matmul", "divide", "pow") else 1
     if len(arguments.inputs) != wanted:
         message = f"{arguments.op} takes {wanted} file{'s' * (wanted > 1)}, not {len(arguments.inputs)}"
         raise InputError(message)

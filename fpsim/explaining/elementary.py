@@ -142,16 +142,18 @@ def _others(case: Case, operands: Sequence[Any]) -> Iterator[tuple[str, Any]]:
 
 
 @mechanism(
-    FUNCTION, "rounding", "softmax", rank=1, switch="one mathematical library, and one order of the sum, on both sides",
+    FUNCTION, "rounding", "softmax log_softmax", rank=1, switch="one mathematical library, and one order of the sum, on both sides",
     foresees="differences of a few ulps in all elements of a row",
 )  # fmt: skip
 def _softmax_of_a_gpu(case: Case) -> Iterator[Prediction]:
     x = case.x
     if case.result != FLOAT32 or x.dtype != np.float32 or not x.ndim or case.get("axis", -1) not in (-1, x.ndim - 1):
         return
+    compute = elementary.softmax if case.op == "softmax" else elementary.log_softmax
+    functions = "exp" if case.op == "softmax" else "exp and log"
     for rank, order in enumerate(("", *_ORDERS)):
         told = f"its sum in {order}" if order else "its sum in the order of torch CUDA"
-        yield Prediction(f"torch CUDA exp, {told}", rank, partial(elementary.softmax, x, order or None))
+        yield Prediction(f"torch CUDA {functions}, {told}", rank, partial(compute, x, order or None))
 
 
 # -- what the mechanisms leave open -----------------------------------------------------------------------------------
