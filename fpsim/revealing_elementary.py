@@ -23,8 +23,10 @@ from fpsim.elementary_profiles import (
     ElementaryProfile,
     different,
     encoded,
+    load,
     numbers,
     ordinals,
+    shipped,
     span,
 )
 from fpsim.errors import FpsimError, InputError
@@ -46,7 +48,7 @@ class Match:
     Attributes
     ----------
     model : str
-        ``correctly rounded``, or whose model of `fpsim.elementary.MODELS` it is.
+        ``correctly rounded``, whose model of `fpsim.elementary.MODELS` it is, or the name of a shipped profile.
     equal, count : int
         Inputs with equal bits (any NaN equals any NaN), and all.
     """
@@ -163,7 +165,7 @@ class _Sums:
     blocks: dict[int, bytes] = field(default_factory=dict)
 
 
-def _candidates(function: str) -> dict[str, Callable[[Array], Array]]:
+def _candidates(function: str, first: int, last: int) -> dict[str, Callable[[Array], Array]]:
     reference: Any = importlib.import_module("fpsim.devices.elementwise")
     found: dict[str, Callable[[Array], Array]] = {CORRECT: lambda x: reference.correctly_rounded(function, x)}
     model = elementary.MODELS.get(function)
@@ -172,6 +174,10 @@ def _candidates(function: str) -> dict[str, Callable[[Array], Array]]:
             found[f"{name}'s {function} model"] = lambda x, name=name: elementary.evaluate(  # type: ignore[misc]
                 function, x, implementation=name
             )
+    for name in shipped():
+        profile = load(name)
+        if profile.function == function and profile.first <= first and last <= profile.last:
+            found[f"profile:{name}"] = lambda x, profile=profile: profile.evaluate(function, x)  # type: ignore[misc]
     return found
 
 
@@ -241,7 +247,7 @@ def reveal_elementary(
     versions: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> RevealedElementary:
-    """Compare an elementary function with the correctly rounded one and with the known models, and record it.
+    """Compare an elementary function with the correctly rounded one, the known models and profiles, and record it.
 
     Parameters
     ----------
@@ -283,7 +289,7 @@ def reveal_elementary(
         message = f"the range must be of finite float32 numbers, the lower one first, not from {low} to {high}"
         raise InputError(message)
     exhaustive = exhaustive or record or samples >= last - first + 1
-    candidates = _candidates(function)
+    candidates = _candidates(function, first, last)
     special = _observed(call, SPECIAL)
     sums = _Sums(dict.fromkeys(candidates, 0))
     _add(sums, _compared(SPECIAL, special, candidates, encode=False), SPECIAL.size)

@@ -158,7 +158,13 @@ def test_models_are_tried_first() -> None:
     assert like_torch.model == "torch.cuda's tanh model"
     like_cupy = reveal_elementary(lambda x: evaluate("exp", x, implementation="cupy"), "exp", samples=2**15)
     assert like_cupy.model == "cupy's exp model"
-    assert [m.found for m in like_cupy.matches] == [True, False, False]
+    assert [m.found for m in like_cupy.matches] == [True, False, False, False]
+
+    def expf(x: Array) -> Array:
+        return evaluate("exp", x, implementation="profile:glibc-2.36/expf")
+
+    glibc = reveal_elementary(expf, "exp", low=0.5, high=1.0, samples=2**16)
+    assert glibc.model == "profile:glibc-2.36/expf"
     # What a model gives is not recorded.
     assert reveal_elementary(np.sqrt, "sqrt", low=1, high=1.01, record=True).profile is None
     assert str(Match("x", 9_999_999, 10_000_000)) == "x: 99.9999 % of 10,000,000 inputs"
@@ -203,21 +209,24 @@ def test_names_tell_the_function() -> None:
     assert [function_named(x) for x in names] == ["erf", "exp", "sigmoid", "exp", None, "tanh", "log1p"]
 
 
-def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["reveal", "--elementary", "libm.expf", f"--range={LOW}:{HIGH!r}"]
-    assert main([*command, "--save", str(tmp_path / "expf.npz")]) == 0
-    assert "recorded: exp as libm.expf on" in capsys.readouterr().out
-    profile = load(tmp_path / "expf.npz")
-    assert profile.versions
-    x = np.array([1.0, 1.1], np.float32)
-    assert same(evaluate("exp", x, implementation=f"profile:{tmp_path / 'expf.npz'}"), _libm.function("expf")(x))
-    assert main([*command, "--save", str(tmp_path / "expf.npz")]) == 2
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "import numpy\n\ndef nearly_exp(x):\n    return numpy.exp(x) + numpy.float32(2**-20) * (x > 1.1)\n"
+    (tmp_path / "module_of_mine.py").write_text(source, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command = ["reveal", "--elementary", "module_of_mine.nearly_exp", f"--range={LOW}:{HIGH!r}"]
+    assert main([*command, "--save", "nearly.npz"]) == 0
+    assert "recorded: exp as module_of_mine.nearly_exp on" in capsys.readouterr().out
+    assert load("nearly.npz").versions["NumPy"] == np.__version__
+    x = np.array([1.0, 1.0999, 1.1001, 1.12], np.float32)
+    assert same(evaluate("exp", x, implementation="profile:nearly.npz"), np.exp(x) + np.float32(2**-20) * (x > 1.1))
+    assert main([*command, "--save", "nearly.npz"]) == 2
     assert "exists already" in capsys.readouterr().err
-    command[2] = "numpy.exp"
     assert main([*command, "--samples", "1000", "--format", "json"]) == 3
     shown = json.loads(capsys.readouterr().out)
     assert shown["function"] == "exp"
-    assert {m["model"] for m in shown["matches"]} == {"correctly rounded", "torch.cuda's exp model", "cupy's exp model"}
+    candidates = {"correctly rounded", "torch.cuda's exp model", "cupy's exp model", "profile:glibc-2.36/expf"}
+    assert {m["model"] for m in shown["matches"]} == candidates
     assert main(["reveal", "--elementary", "numpy.sqrt", "--samples", "1000"]) == 0
     assert "correctly rounded: 100 % of 1,003 inputs" in capsys.readouterr().out
     assert main(["reveal", "--elementary", "numpy.sqrt", "--range=1:2", "--save", str(tmp_path / "no.npz")]) == 0
