@@ -90,19 +90,34 @@ def test_blanchard_higham_mary_fabsum() -> None:
     assert backward("sum", "chunks(128, serial+acc(bfloat16), combine=serial+acc(float32))+output(float32)", x) < 0.05
 
 
-@pytest.mark.parametrize(("block", "expected"), [(256, 1.2e-15), (64, 2.4e-15)])
-def test_shanmugavelu_atomics(block: int, expected: float) -> None:
-    """E6: block sums added in random order in float64, n = 10**6, U(0, 1): deviation of 1 - S_nd/S_d."""
-    rng = np.random.default_rng(1)
-    x = rng.random(10**6 - 10**6 % block)
-    blocks = fpsim.sum(x.reshape(-1, block), "fold+acc(float64)", axis=1)
-    runs = fpsim.sum(np.stack([rng.permutation(blocks) for _ in range(300)]), "serial+acc(float64)", axis=1)
-    total = fpsim.sum(blocks, "serial+acc(float64)")
-    variability = 1 - np.abs(runs / total)
-    assert np.std(variability) == pytest.approx(expected, rel=0.25)
-    predicted = bounds.random_order_deviation(blocks, form="float64") / total
-    assert np.std(variability) == pytest.approx(predicted, rel=0.25)
-    assert len(set(runs.tolist())) > 10
+SHANMUGAVELU = [  # law, sum of the data, and by block std(1 - abs(S_nd/S_d))
+    ("uniform(0, 1)", None, {256: 1.2e-15, 64: 2.4e-15, 1: 1.9e-14}),
+    ("uniform(-5, 5)", -2030, {256: 2.7e-15, 64: 4.5e-15, 1: 3.6e-14}),
+    ("normal", -113, {256: 9.8e-15, 64: 2.4e-14, 1: 1.8e-13}),
+]
+
+
+@pytest.mark.parametrize(("name", "total", "expected"), SHANMUGAVELU, ids=[row[0] for row in SHANMUGAVELU])
+def test_shanmugavelu_atomics(name: str, total: float | None, expected: dict[int, float]) -> None:
+    """E6: blocks or single terms added in random order in float64, n = 10**6: V = 1 - abs(S_nd/S_d) of their laws."""
+    x = law(name).draw(10**6, rng=1, dtype="float64")
+    if total is not None:  # V is relative to the sum of the data, which is theirs
+        x += (total - x.sum()) / x.size
+    for block, deviation in expected.items():
+        order = "shuffle" if block == 1 else f"chunks({block}, fold, combine=shuffle)"
+        s = fpsim.spread("sum", x, strategy=f"{order}+acc(float64)", runs=40 if block == 1 else 1000)
+        reference = float(fpsim.sum(x, f"{'serial' if block == 1 else f'chunks({block}, fold)'}+acc(float64)"))
+        v = 1 - np.abs(s.results / reference)
+        assert np.std(v) == pytest.approx(deviation, rel=0.35 if block == 1 else 0.25)
+        assert s.predicted_std is not None
+        assert float(s.predicted_std) / abs(reference) == pytest.approx(deviation, rel=0.25)
+        if block == 1:
+            continue
+        assert 50 <= s.distinct <= 700
+        kurtosis = float(np.mean((v - v.mean()) ** 4) / np.var(v) ** 2)
+        assert (2.6 < kurtosis < 3.2) if total is None else (3.5 < kurtosis < 6.2)
+        predicted = bounds.random_order_deviation(s.partials, form="float64") / abs(reference)
+        assert np.std(v) == pytest.approx(predicted, rel=0.25)
 
 
 def test_whitepaper_table() -> None:
