@@ -144,12 +144,13 @@ def decision(
     Notes
     -----
     The prediction takes logits as normal variates with the closed-form mean and standard deviation of
-    `fpsim.spread` (that of the runs where there is no closed form), on the multiples of a unit in the last place, as
-    the format has them, so that ties are counted too (near a power of two: as on the side of the mean). For a strategy without a random order the variances of its
-    roundings stand for its unknown error (`fpsim.bounds`), so that the prediction is one for many rows of such data
-    rather than for these. Runs of one strategy see one order for all classes, as the outputs of a tile do, so that
-    logits with similar weights vary together: the difference of the k-th and the next logit is given the variance that
-    their correlation over the runs makes, and of equal columns of weights the first always ranks first. Other
+    `fpsim.spread` (that of the runs where there is no closed form), on the multiples of a unit in the last place,
+    as the format has them, so that ties are counted too (near a power of two: as on the side of the mean; not for
+    float64, whose steps are left out). For a strategy without a random order the variances of its roundings stand
+    for its unknown error (`fpsim.bounds`), so that the prediction is one for many rows of such data rather than for
+    these. Runs of one strategy see one order for all classes, as the outputs of a tile do, so that logits with
+    similar weights vary together: the difference of the k-th and the next logit is given the variance that their
+    correlation over the runs makes, and of equal columns of weights the first always ranks first. Other
     correlations are left out.
 
     Examples
