@@ -2,6 +2,7 @@
 
     python benchmarks/gpu/run_to_run.py --out results [--runs 1000] [--launches 10000]
         [--only atomics,reproducible,time,remedies]
+    python benchmarks/gpu/run_to_run.py --verify results/run_to_run.npz
 
 Needs numba-cuda, and CuPy for the times; PyTorch for index_add_. Writes ``run_to_run.npz`` (the results of all runs, and
 the orders in which blocks arrived) and ``run_to_run.json``, and prints a table last.
@@ -311,14 +312,31 @@ def check_remedies(saved: dict[str, Any], runs: int = 200, n: int = 10**7) -> li
     return rows
 
 
+def verify(path: Path) -> None:
+    """Compare recorded ordered sums with their strategies, bit for bit; needs no GPU."""
+    with np.load(path, allow_pickle=False) as saved:
+        recorded = {name: saved[name] for name in saved if name.startswith("remedies/")}
+    for name, got in recorded.items():
+        _, how, kind, size = name.split("/")
+        text = reproducible.ordered_sum_strategy(int(size), how=how)
+        expected = fpsim.sum(well_and_ill(int(size))[kind], text)
+        print(name, text, "equal" if got.tobytes() == expected.tobytes() else f"{got!r}, not {expected!r}")
+
+
 def main() -> None:
     """Run the parts that are asked for, and print a table last."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--verify", type=Path)
     parser.add_argument("--runs", type=int, default=1000)
     parser.add_argument("--launches", type=int, default=10_000)
     parser.add_argument("--only", default="atomics,reproducible,time")
     options = parser.parse_args()
+    if options.verify is not None:
+        verify(options.verify)
+        return
+    if options.out is None:
+        parser.error("--out is missing")
     options.out.mkdir(parents=True, exist_ok=True)
     saved: dict[str, Any] = {}
     report: dict[str, Any] = {}
