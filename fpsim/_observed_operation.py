@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -141,57 +140,6 @@ class Operation:
             grid = grid.reshape(self.shape)
             limit = np.ldexp(1.0, np.minimum(grid + form.precision, form.emax))
         return (np.asarray(magnitude) <= limit) & (grid >= form.emin - form.precision + 1)
-
-    def faults(self) -> list[tuple[str, Callable[[], Exact]]]:
-        """Return (what went wrong, the exact results it would give) of common mistakes that keep the shape."""
-        if self.op == "sum":
-            return self._sum_faults()
-        a, b = self.inputs
-        found: list[tuple[str, Callable[[], Exact]]] = []
-        if self.n > 1 and a.ndim and b.ndim:
-            rest = (slice(None),) if b.ndim == 1 else (..., slice(None), slice(None))
-            last, first = (*rest[:-2], slice(-1), *rest[-1:]), (*rest[:-2], slice(1, None), *rest[-1:])
-            if b.ndim == 1:
-                last, first = (slice(-1),), (slice(1, None),)
-            found.append(("the last term of each sum is missing", lambda: exact.matmul(a[..., :-1], b[last])))
-            found.append(("the first term of each sum is missing", lambda: exact.matmul(a[..., 1:], b[first])))
-            axis = -1 if b.ndim == 1 else -2
-            for keep, told in self._parts():
-                found.append((told, lambda keep=keep: exact.matmul(a[..., keep], np.take(b, keep, axis))))  # type: ignore[misc]
-        if a.ndim == b.ndim == 2:
-            left, right = a.T, b.T
-            pairs = [
-                ("the second operand is transposed", a, right),
-                ("the first operand is transposed", left, b),
-                ("both operands are transposed", left, right),
-                ("the operands are swapped", b, a),
-                ("the result is transposed", right, left),
-            ]
-            for what, x, y in pairs:
-                if x.shape[1] == y.shape[0] and (x.shape[0], y.shape[1]) == self.shape:
-                    found.append((what, lambda x=x, y=y: exact.matmul(x, y)))  # type: ignore[misc]
-        return found
-
-    def _sum_faults(self) -> list[tuple[str, Callable[[], Exact]]]:
-        values = self._left
-        if self.n < 2:
-            return []
-        return [
-            ("the last term of each sum is missing", lambda: exact.sum(values[:, :-1], axis=1)),
-            ("the first term of each sum is missing", lambda: exact.sum(values[:, 1:], axis=1)),
-            *((told, lambda keep=keep: exact.sum(values[:, keep], axis=1)) for keep, told in self._parts()),
-        ]
-
-    def _parts(self) -> list[tuple[list[int], str]]:
-        """Return the terms that a loop with wrong bounds takes, and what it does."""
-        n = self.n
-        tails = sorted({n % 4, n % 8, n % 16, n % 32, n % 64} - {0, 1, n})
-        found = [([*range(n - tail)], f"the last {tail} terms of each sum are missing (the tail)") for tail in tails]
-        found += [
-            ([*range(n // 2)], "the first half only was summed"),
-            ([*range(n), n - 1], "the last term is added twice"),
-        ]
-        return [*found, ([*range(n), *range(n)], "everything is added twice")]
 
 
 @dataclass(frozen=True, eq=False)

@@ -122,9 +122,13 @@ def explain(
     return Explanation(
         verdict, reason, _mechanisms(sides, differences), sides, differences, _closest(sides),
         _next_steps(verdict, sides), op, task.n, task.shape, spread, ranked=ranked(sides, chains), attribution=chains,
-        deciding_input=for_operation(task, [side.matches for side in sides], next(iter(fitted.values()))[1]),
+        deciding_input=for_operation(task, [_strategies(side) for side in sides], next(iter(fitted.values()))[1]),
         _evidence=of_operation(fitted, task, reference, sampled),
     )  # fmt: skip
+
+
+def _strategies(side: Side) -> tuple[Match, ...]:
+    return tuple(match for match in side.matches if not match.mechanism)
 
 
 # -- operations other than sums and products, and printed numbers ---------------------------------------------------

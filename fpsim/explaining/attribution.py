@@ -28,6 +28,7 @@ CHANGES: Final = (
     ("output rounding", ("output",)),
 )
 ORDER: Final = "order of additions"
+_MOST_PAIRED: Final = 4  # sides of which every pair has a chain
 _MECHANISMS: Final = {
     "operand precision": "reduced-precision operands",
     "accumulator precision": "low-precision accumulator",
@@ -187,7 +188,7 @@ def _steps(listed: list[tuple[str, str]], results: list[NDArray[np.float64]]) ->
 def attributions(
     sides: Sequence[Any], differences: Sequence[Any], compute: Callable[[str], Any], /
 ) -> tuple[Attribution, ...]:
-    """Return the chains of all pairs of sides that differ and are both matched.
+    """Return the chains of pairs of sides that differ and are both matched: of many sides, those with the first.
 
     Parameters
     ----------
@@ -198,6 +199,8 @@ def attributions(
     """
     by_name = {side.name: side for side in sides}
     found = []
+    if len(sides) > _MOST_PAIRED:
+        differences = [one for one in differences if one.first == sides[0].name]
     for one in differences:
         first, second = by_name.get(one.first), by_name.get(one.second)
         if one.differing and first is not None and second is not None and first.matches and second.matches:
@@ -210,8 +213,11 @@ def attributions(
 def ranked(sides: Sequence[Any], chains: Sequence[Attribution], /) -> tuple[str, ...]:
     """Return the names of the mechanisms that chains and the status of sides give, the largest share first."""
     steps = sorted((step for chain in chains for step in chain.steps if step.changed), key=lambda step: -step.share)
-    names = ["fault" for side in sides if side.status == "beyond bound"]
+    own = [side for side in sides if side.status in ("fault", "other computation")]
+    names = [side.matches[0].mechanism if side.matches else side.note.partition(":")[0] for side in own]
+    names += ["fault" for side in sides if side.status == "beyond bound"]
     names += [_MECHANISMS["operand precision"] for side in sides if side.status == "reduced size"]
     names += [_MECHANISMS.get(step.change, step.change) for step in steps]
     names += [ORDER for side in sides if side.status == "rounding size"]
+    names += [side.matches[0].mechanism for side in sides if side.matches and side.matches[0].mechanism]
     return tuple(dict.fromkeys(names))

@@ -1,4 +1,4 @@
-"""Structural faults: what programs compute by mistake. Each is tested by its exact result, not by bits.
+"""Structural faults: what programs compute by mistake. Each is tested by its exact result, see `gives`.
 
 To add a fault, write a function that yields predictions and register it as below; nothing else has to be changed.
 """
@@ -28,6 +28,31 @@ def _other(case: Case, *inputs: Any, **settings: Any) -> Any:
         return np.asarray(round_to(found.value, case.result))
 
 
+def gives(values: Any, given: Any, exact: Any, room: Any, /) -> bool:
+    """Tell whether the exact result of a fault explains what the right one does not.
+
+    Parameters
+    ----------
+    values, given, exact : float64 arrays of one shape
+        What was observed, the exact result of the fault, and that of the operation.
+    room : float64 array
+        How far rounding may lead.
+
+    Notes
+    -----
+    Some elements must be out of reach for rounding, all of those must be within reach of the fault and at least 8 times
+    nearer to it (root mean square), and no other element may be beyond both.
+    """
+    with np.errstate(all="ignore"):
+        error, left = np.abs(values - exact), np.abs(values - given)
+        wrong = ~(error <= room * (1 + 1e-9)) & ~(np.isnan(values) & np.isnan(exact)) & (values != exact)
+        near = (left <= room * (1 + 1e-9)) | (np.isnan(values) & np.isnan(given)) | (values == given)
+        if not wrong.any() or not near[wrong].all():
+            return False
+        sizes = [float(np.mean(np.square(np.nan_to_num(x[wrong])))) for x in (left, error)]
+        return 64 * sizes[0] < sizes[1] or not np.isfinite(values[wrong]).all()
+
+
 @mechanism("stride ignored", "fault", "matmul dot sum", rank=0, switch="copy the view first (contiguous())")
 def _stride_ignored(case: Case) -> Iterator[Prediction]:
     """Read a view as if its elements lay side by side, from its first on."""
@@ -44,6 +69,12 @@ def _stride_ignored(case: Case) -> Iterator[Prediction]:
         if dense.size == x.size:
             inputs = [*case.inputs[:number], dense.reshape(x.shape), *case.inputs[number + 1 :]]
             yield Prediction(f"operand {number + 1} read with stride 1", number, partial(_other, case, *inputs))
+        if x.ndim == 2 and x.strides[1] > x.itemsize and x.strides[0] > 0:
+            dense = np.lib.stride_tricks.as_strided(x, x.shape, (x.strides[0], x.itemsize), writeable=False)
+            inputs = [*case.inputs[:number], dense, *case.inputs[number + 1 :]]
+            yield Prediction(
+                f"the rows of operand {number + 1} read with stride 1", number, partial(_other, case, *inputs)
+            )
         if x.ndim == 2 and flat.size >= rows * x.shape[1]:
             dense = flat[: x.size].reshape(x.shape)
             inputs = [*case.inputs[:number], dense, *case.inputs[number + 1 :]]
@@ -60,8 +91,8 @@ def _transposed(case: Case) -> Iterator[Prediction]:
         return
     shape = (a.shape[0], b.shape[1])
     for number, (told, x, y) in enumerate(
-        (("the second operand transposed", a, b.T), ("the first operand transposed", a.T, b),
-         ("both operands transposed", a.T, b.T), ("operands swapped", b, a), ("the result transposed", b.T, a.T))
+        (("the second operand is transposed", a, b.T), ("the first operand is transposed", a.T, b),
+         ("both operands are transposed", a.T, b.T), ("the operands are swapped", b, a), ("the result is transposed", b.T, a.T))
     ):  # fmt: skip
         if x.shape[1] == y.shape[0] and (x.shape[0], y.shape[1]) == shape:
             yield Prediction(told, number, partial(_other, case, x, y, *rest))
@@ -73,30 +104,42 @@ def _transposed(case: Case) -> Iterator[Prediction]:
             yield Prediction(f"{told} read in the other memory order", 6 + number, partial(_other, case, *inputs))
 
 
+def _parts(n: int) -> Iterator[tuple[list[int], str]]:
+    """Yield the terms that a loop with wrong bounds takes of n, and what it does; the simplest first."""
+    for count in sorted({1, 2, 3, 4, n % 4, n % 8, n % 16, n % 32, n % 64} - {0}):
+        if count < n:
+            some = "term of each sum is" if count == 1 else f"{count} terms of each sum are"
+            yield [*range(n - count)], f"the last {some} missing"
+            yield [*range(count, n)], f"the first {some} missing"
+    if n > 3:
+        yield [*range(n // 2)], "the first half only was summed"
+        yield [*range(n - n // 2, n)], "the last half only was summed"
+    yield [*range(n), n - 1], "the last term is added twice"
+
+
 @mechanism("dropped terms", "fault", "matmul dot", rank=2, switch="check the length and the tail of the inner loop")
 def _dropped_terms(case: Case) -> Iterator[Prediction]:
     a, b = case.inputs[:2]
-    rest = case.inputs[2:]
-    n = a.shape[-1]
-    for count in sorted({1, 2, 3, 4, n % 4, n % 8, n % 16, n % 32, n % 64} - {0}):
-        if count < n:
-            yield Prediction(
-                _last(count),
-                count,
-                partial(_other, case, a[..., :-count], b[..., :-count, :] if b.ndim > 1 else b[:-count], *rest),
-            )
-            yield Prediction(
-                _last(count, "first"),
-                count + 1,
-                partial(_other, case, a[..., count:], b[..., count:, :] if b.ndim > 1 else b[count:], *rest),
-            )
+
+    def compute(keep: list[int]) -> Any:
+        return _other(case, a[..., keep], np.take(b, keep, -1 if b.ndim == 1 else -2), *case.inputs[2:])
+
+    if a.ndim and b.ndim:
+        for number, (keep, told) in enumerate(_parts(a.shape[-1])):
+            yield Prediction(told, number, partial(compute, keep))
+
+
+@mechanism(
+    "beta*C dropped or doubled", "fault", "matmul dot", rank=1,
+    switch="check beta, and where the bias is added: once, in the epilogue or after the last part of a split product",
+)  # fmt: skip
+def _addend(case: Case) -> Iterator[Prediction]:
+    a, b, *rest = case.inputs
     if rest:
-        yield Prediction("the bias or beta*C dropped", 3, partial(_other, case, a, b))
-        yield Prediction("the bias or beta*C added twice", 4, partial(_other, case, a, b, 2 * rest[0]))
-
-
-def _last(count: int, which: str = "last") -> str:
-    return f"the {which} term of each sum missing" if count == 1 else f"the {which} {count} terms of each sum missing"
+        yield Prediction("the bias or beta*C is dropped", 0, partial(_other, case, a, b))
+        for number, (factor, told) in enumerate(((2, "added twice"), (-1, "subtracted"))):
+            addend = np.asarray(factor * np.asarray(rest[0]))
+            yield Prediction(f"the bias or beta*C is {told}", 1 + number, partial(_other, case, a, b, addend))
 
 
 @mechanism("dropped or repeated terms", "fault", _REDUCTIONS, rank=2, switch="check the bounds of the loop")
@@ -104,22 +147,12 @@ def _dropped(case: Case) -> Iterator[Prediction]:
     if case.op == "cumsum":
         return
     terms, shape = terms_of(case)
-    n = terms.shape[1]
 
-    def compute(some: Any) -> Any:
-        return _other(case, terms[:, some], axis=1).reshape(shape)
+    def compute(keep: list[int]) -> Any:
+        return _other(case, terms[:, keep], axis=1).reshape(shape)
 
-    for count in sorted({1, 2, n % 4, n % 8, n % 16, n % 32} - {0}):
-        if count < n:
-            yield Prediction(_last(count), count, partial(compute, slice(0, n - count)))
-            yield Prediction(_last(count, "first"), count, partial(compute, slice(count, None)))
-    if n > 3:
-        yield Prediction("the first half only", 4, partial(compute, slice(0, n // 2)))
-        yield Prediction(
-            "the last term twice",
-            5,
-            partial(compute, [*range(n), n - 1]) if n < 10_000 else partial(compute, slice(0, n)),
-        )
+    for number, (keep, told) in enumerate(_parts(terms.shape[1])):
+        yield Prediction(told, number, partial(compute, keep))
 
 
 @mechanism("wrong divisor", "fault", "mean", rank=3, switch="check the count of elements")
@@ -151,9 +184,50 @@ def _single(case: Case) -> Iterator[Prediction]:
 
 
 @mechanism(
-    "factor of two", "fault", f"{_REDUCTIONS} matmul dot", rank=6, switch="look for a repeated or halved accumulation"
+    "factor of two",
+    "fault",
+    f"{_REDUCTIONS} matmul dot conv",
+    rank=6,
+    switch="look for a repeated or halved accumulation",
 )
 def _doubled(case: Case) -> Iterator[Prediction]:
-    for number, factor in enumerate((2.0, 0.5, -1.0, 0.0)):
-        told = {2.0: "doubled", 0.5: "halved", -1.0: "negated", 0.0: "nothing computed: zero"}[factor]
-        yield Prediction(told, number, partial(lambda f: f * _other(case, *case.inputs), factor))
+    yield Prediction("everything is added twice", 0, lambda: 2.0 * _other(case, *case.inputs))
+    yield Prediction("halved", 1, lambda: 0.5 * _other(case, *case.inputs))
+
+
+@mechanism(
+    "wrong sign", "fault", f"{_REDUCTIONS} matmul dot conv", rank=6, switch="look for a sign: alpha, or a - b for b - a"
+)
+def _negated(case: Case) -> Iterator[Prediction]:
+    yield Prediction("negated", 0, lambda: -_other(case, *case.inputs))
+
+
+@mechanism(
+    "output not written", "fault", f"{_REDUCTIONS} prod cumprod matmul dot conv", rank=5,
+    switch="check that the kernel was launched and covers the whole output",
+)  # fmt: skip
+def _not_written(case: Case) -> Iterator[Prediction]:
+    yield Prediction("nothing computed: zero", 0, lambda: 0.0 * np.nan_to_num(_other(case, *case.inputs)))
+
+
+@mechanism(
+    "another kernel of the convolution", "fault", "conv", rank=3, switch="check the layout of the kernel, and padding"
+)
+def _kernel(case: Case) -> Iterator[Prediction]:
+    x, w = case.inputs[:2]
+    yield Prediction(
+        "the kernel is flipped (convolution in place of correlation)", 0, partial(_other, case, x, np.flip(w))
+    )
+    if w.ndim == 2 and w.shape[0] == w.shape[1]:
+        yield Prediction("the kernel is transposed", 1, partial(_other, case, x, w.T))
+    for axis in range(w.ndim):
+        for place, which in ((-1, "last"), (0, "first")):
+            cut = np.array(w)
+            cut[(slice(None),) * axis + (place,)] = 0
+            if w.shape[axis] > 1:
+                yield Prediction(
+                    f"the {which} taps along axis {axis} are missing", 2 + axis, partial(_other, case, x, cut)
+                )
+        for step, where in ((1, "before"), (-1, "after")):
+            told = f"read one element {where} along axis {axis} (padding)"
+            yield Prediction(told, 4 + axis, partial(_other, case, np.roll(x, step, axis), w))

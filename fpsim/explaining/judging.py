@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 from fpsim._matching import Match
 from fpsim._plausibility import pattern
 from fpsim.explaining import elementary, figures, law
+from fpsim.explaining.copies import copied
 from fpsim.explaining.evidence import of_references
+from fpsim.explaining.faults import gives
 from fpsim.explaining.mechanisms import KINDS, Mechanism, computed
 from fpsim.explaining.observation import Case, Observation, Observed
-from fpsim.explaining.operations import ELEMENTWISE, Reference, direct_bound, reference, ulp
+from fpsim.explaining.operations import ELEMENTWISE, Reference, reference, ulp
 from fpsim.explaining.relations import OUT_OF_RANGE, relation
 from fpsim.explaining.results import Explanation, Side
 
@@ -23,6 +25,7 @@ Doubles = NDArray[np.float64]
 _DEVIATION: Final = 2 * math.log(2000)
 #: Operations whose bound holds for every order: no rounding leads beyond it, whatever gives the same numbers.
 _BOUNDED: Final = frozenset(("sum", "dot", "matmul"))
+_ALIKE: Final = 8  # how many times the others a transform's error may be, and elements needed to tell
 _STATUS: Final = {"rounding": "reproduced", "reduced": "reduced", "range": "other computation",
                   "definition": "other computation", "fault": "fault"}  # fmt: skip
 
@@ -132,7 +135,7 @@ def _case_of(case: Case, side: Observed) -> Case:
 def _fits(
     side: Observed, predictions: list[tuple[Mechanism, Any, Doubles]], exact: Reference | None, *, bounded: bool
 ) -> list[Fit]:  # fmt: skip
-    """Return the predictions that give a side; of a fault, also those that give all elements which rounding does not.
+    """Return the predictions that give a side; of a fault also those within rounding of it, see `gives`.
 
     Where the operation is `bounded`, what is beyond the bound of every order is no rounding, whatever gives it.
     """
@@ -145,10 +148,16 @@ def _fits(
     for one, prediction, given in predictions:
         if bounded and one.kind == "rounding" and bool(np.any(~right & np.isfinite(side.values))):
             continue
-        same = side.same(given)
-        partly = one.kind == "fault" and not right.all() and bool(np.all(same | right))
-        if partly or bool(np.all(same)):
-            found.append(Fit(one, prediction.text, prediction.rank + 4 * (partly and not same.all())))
+        same, partly = bool(side.same(given).all()), False
+        if one.kind == "fault" and exact is not None:
+            apart = np.abs(side.view(given) - side.view(exact.value))
+            if np.all(apart <= side.view(exact.last) * 1.01):
+                continue  # with these inputs the fault changes nothing
+        if one.kind == "fault" and not same and exact is not None:
+            room = side.view(exact.bound if exact.direct is None else exact.direct) + side.slack()
+            partly = gives(side.values, side.view(given), side.view(exact.value), room)
+        if partly or same:
+            found.append(Fit(one, prediction.text, prediction.rank + 4 * partly))
     return sorted(found, key=lambda fit: fit.key)
 
 
@@ -225,10 +234,15 @@ def _side(case: Case, side: Observed, exact: Reference | None, fits: list[Fit], 
             note=_join(
                 side.note,
                 f"beyond what rounding can give: {pattern(np.atleast_1d(wrong))}",
+                copied(side.values, wrong),
                 _wrong_kind(case, side, value),
             ),
         )
-    if bool(np.all(within | special)) and case.op == "conv" and np.any(error > side.view(direct_bound(case))):
+    if bool(np.all(within | special)) and exact.direct is not None and np.any(error > side.view(exact.direct)):
+        far = error > side.view(exact.direct)
+        if far.sum() < far.size >= _ALIKE and error.max() > _ALIKE * _root_mean_square(error[~far]):
+            told = "more than a direct sum can err, at some elements only, where a transform errs alike everywhere"
+            return replace(numbers, status="too large", note=_join(side.note, told, pattern(np.atleast_1d(far))))
         told = "more than a direct sum can err: a transform convolution (FFT or Winograd), whose errors scale with the largest activation"
         return replace(numbers, status="rounding size", note=_join(side.note, told))
     if bool(np.all(within | special)):

@@ -14,6 +14,7 @@ from fpsim._observed_operation import Operation
 from fpsim._plausibility import Judgement, judge, operands_that_fit, pattern, worst_case
 from fpsim.explaining.attribution import nearest_pairs
 from fpsim.explaining.chance import DOUBT, least_factor, of_reduced
+from fpsim.explaining.consulted import consult
 from fpsim.explaining.copies import copied
 from fpsim.explaining.results import Side
 from fpsim.formats import Format
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 #: Share of elements that a strategy must give for the others to look like a fault, be they ever so nearly right.
 FEW_APART: Final = 0.95
-_CLEARLY: Final = 8.0  # times smaller that errors against a faulty result must be
+_OWN: Final = ("reduced size", "beyond bound", "fault", "other computation")  # they explain one side by itself
+#: Findings that a mechanism of another kind than strategies may change.
+_OPEN: Final = ("rounding size", "unlike the others", "too large", "beyond bound")
 
 
 def _strategy(text: str) -> Any:
@@ -38,8 +41,15 @@ def _side(
 ) -> Side:  # fmt: skip
     if found.unlike is not None and found.nearest is not None and found.nearest[1] >= LEAST_SHARE:
         sampled = task.sample_where(found.unlike).outputs  # those that are explained would hide the others
-    judgement = judge(task, worst_case(task, reference, form), values, reference, form, sampled)
+    bound = worst_case(task, reference, form)
+    judgement = judge(task, bound, values, reference, form, sampled)
     status, note = _status(found, judgement, values, form, task, reference, sampled)
+    matches = found.matches
+    if status in _OPEN:
+        told = consult(task, values, form, reference, bound, judgement.beyond)
+        if told is not None:
+            note = "; ".join(filter(None, (told[1] if told[0] != "reproduced" else "", note)))
+            status, matches = told[0], (*matches, *told[2])
     ulps = np.asarray(reference.ulp_error(values, format=form), np.float64)
     usable = np.isfinite(ulps)
     worst = np.unravel_index(int(np.argmax(np.where(usable, np.abs(ulps), -1))), ulps.shape) if ulps.shape else ()
@@ -55,7 +65,7 @@ def _side(
         worst_at=tuple(int(i) for i in worst),
         correctly_rounded=float(np.mean(right)),
         bound_ratio=judgement.bound_ratio, rounding_ratio=judgement.rms_ratio,
-        status=status, note=note, matches=found.matches, nearest=found.nearest, tried=found.tried, parts=found.parts,
+        status=status, note=note, matches=matches, nearest=found.nearest, tried=found.tried, parts=found.parts,
     )  # fmt: skip
 
 
@@ -95,10 +105,10 @@ def _status(
             f"its errors are within the worst-case bound, but {judgement.rms_ratio:.3g} times (root mean square) and"
             f" {judgement.max_ratio:.3g} times (largest) what the rounding of one running sum gives"
         )
-        return "too large", "; ".join(filter(None, (large, remark, _fault(judgement, values, form, task, reference))))
+        return "too large", "; ".join(filter(None, (large, remark)))
     if doubt:
         return "too large", f"its errors are beyond the worst-case bound of full precision; {doubt}"
-    return "beyond bound", _beyond_note(judgement, values, form, task, reference)
+    return "beyond bound", _beyond_note(judgement, values)
 
 
 def _apart(found: Found) -> str:
@@ -120,31 +130,13 @@ def _only_operands(task: Operation, values: NDArray[Any], form: Format, told: st
     return judge(rounded, 2 * worst_case(rounded, reference, form), values, reference, form, sampled).is_within_bound
 
 
-def _beyond_note(judgement: Judgement, values: NDArray[Any], form: Format, task: Operation, reference: Exact) -> str:
+def _beyond_note(judgement: Judgement, values: NDArray[Any]) -> str:
     wrong = judgement.beyond
     told = f"beyond the worst-case bound of every order: {pattern(wrong)}"
     count = int((~np.isfinite(np.asarray(values, np.float64)) & wrong).sum())
     if count:
         told += f" ({count} of them infinite or NaN where the exact result is not)"
-    return "; ".join(filter(None, (told, copied(values, wrong), _fault(judgement, values, form, task, reference))))
-
-
-def _fault(judgement: Judgement, values: NDArray[Any], form: Format, task: Operation, reference: Exact) -> str:
-    """Say which common mistake gives results whose errors are of the size of rounding, where one does."""
-    bound = worst_case(task, reference, form)
-    wrong = judgement.beyond
-    with np.errstate(all="ignore"):
-        error = np.abs(np.asarray(reference.error(values), np.float64))
-    fitting: list[tuple[float, int, str]] = []  # error, place among the faults: the simplest first, what
-    for what, faulty in task.faults():
-        other = faulty()
-        if other.shape != task.shape and np.prod(other.shape) != task.size:
-            continue
-        left = np.abs(np.asarray(other.error(values.reshape(other.shape)), np.float64)).reshape(task.shape)
-        at = wrong if wrong.any() else np.ones(task.shape, bool)
-        if np.all(left[at] <= bound[at] * (1 + 1e-12)) and (wrong.any() or _rms(left) * _CLEARLY < _rms(error)):
-            fitting.append((_rms(left[at]), len(fitting), what))
-    return f"these values fit the fault that {min(fitting)[2]}" if fitting else ""
+    return "; ".join(filter(None, (told, copied(values, wrong))))
 
 
 def _rms(values: NDArray[Any]) -> float:
@@ -158,12 +150,15 @@ def _verdict(sides: tuple[Side, ...], differences: tuple[Difference, ...], task:
     by_status: dict[str, list[Side]] = {}
     for side in sides:
         by_status.setdefault(side.status, []).append(side)
-    if bad := by_status.get("beyond bound"):
+    if bad := [*by_status.get("fault", ()), *by_status.get("beyond bound", ())]:
         reasons = "; ".join(f"{side.name}: {side.note}" for side in bad)
         shared = ""
         if _agree_elsewhere(bad, sides, differences):
             shared = " All sides share the error: the inputs or the operation may not be those that gave the results."
         return "bug suspected", f"No order of additions in full precision gives these errors. {reasons}.{shared}"
+    if other := by_status.get("other computation"):
+        reasons = "; ".join(f"{side.name}: {side.note}" for side in other)
+        return "different computation", f"Not rounding: the sides do not compute the same thing. {reasons}."
     if odd := [*by_status.get("too large", ()), *by_status.get("unlike the others", ())]:
         reasons = "; ".join(f"{side.name}: {side.note}" for side in odd)
         return "unknown", f"Not reproduced by any strategy tried, and not surely rounding. {reasons}."
@@ -207,7 +202,7 @@ def _mechanisms(sides: tuple[Side, ...], differences: tuple[Difference, ...]) ->
         first, second = by_name[difference.first], by_name[difference.second]
         if difference.differing and first.matches and second.matches:
             told.append(_mechanism(first, second))
-    told += [f"{side.name}: {side.note}" for side in sides if side.status in ("reduced size", "beyond bound")]
+    told += [f"{side.name}: {side.note}" for side in sides if side.status in _OWN]
     return tuple(told)
 
 

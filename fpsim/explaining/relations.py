@@ -34,6 +34,30 @@ def relation(values: Any, exact: Any, slack: Any, /) -> tuple[str, str]:
     return _dropped(v, e, room) or _other_numbers(v, e) or ("", "")
 
 
+def added(values: Any, exact: Any, bound: Any, /) -> str:
+    """Say what a result has that its product has not: one number, or one vector in every row or column; or ''.
+
+    Parameters
+    ----------
+    values, exact, bound : float64 arrays of one shape
+        What was observed, the exact product, and how far rounding leads from it.
+    """
+    with np.errstate(all="ignore"):
+        rest = np.asarray(values - exact)
+        room = 2 * bound + 2.0**-23 * np.abs(rest)  # the addition is rounded as well
+    if rest.ndim != 2 or min(rest.shape) < 2 or rest.size < _LEAST or not np.isfinite(rest).all():
+        return ""
+    for axis, each in (((0, 1), "element"), (0, "row"), (1, "column")):
+        same = np.median(rest, axis=axis, keepdims=True)
+        if np.all(np.abs(rest - same) <= room) and np.any(np.abs(same) > 4 * room):
+            what = f"the number {float(same.reshape(-1)[0]):.6g}" if axis == (0, 1) else "the same vector"
+            return (
+                f"every {each} differs from the product by {what}: a bias or beta*C that one side has, or has twice;"
+                " give it as a third input"
+            )
+    return ""
+
+
 def _dropped(v: Doubles, e: Doubles, room: Doubles) -> tuple[str, str] | None:
     """Zeros, and one factor 1/(1 - p) elsewhere, where p is the share of zeros."""
     kept = v != 0
