@@ -14,6 +14,7 @@ from fpsim._checking_results import Comparison, mismatch_of, same_bits
 from fpsim.devices import Implementation, _elementwise_inputs as inputs
 from fpsim.devices._elementwise_libraries import Elementwise
 from fpsim.devices.elementwise import FUNCTIONS as MEASURED, correctly_rounded, elementwise_implementations, ulp_errors
+from fpsim.elementary_profiles import shipped
 from fpsim.errors import UnknownOrderError
 from fpsim.laws import law as as_law
 
@@ -47,6 +48,8 @@ def model_of(library: Elementwise, function: str, /) -> Model:
     name = library.name
     if function in _EXACT.get(name, ()):
         return "correctly rounded", lambda *x: correctly_rounded(function, *x)
+    if (profile := _recorded(library, function)) is not None:
+        return f"profile {profile}", lambda *x: elementary.evaluate(function, *x, implementation=f"profile:{profile}")
     if (name, function) == ("torch.cpu", "sqrt"):
         raise UnknownOrderError(_MKL)
     known = elementary.MODELS[function].known
@@ -59,6 +62,14 @@ def model_of(library: Elementwise, function: str, /) -> Model:
         raise UnknownOrderError(message)
     label = f"model of CuPy {function}" if like == "cupy" else f"model of torch CUDA {function}"
     return label, lambda *x: elementary.evaluate(function, *x, implementation=like)
+
+
+def _recorded(library: Elementwise, function: str) -> str | None:
+    """Return the name of the shipped profile of what a library calls: the C library, in its release."""
+    if library.name != "numba" or "glibc " not in library.version:
+        return None
+    name = f"glibc-{library.version.rpartition('glibc ')[2]}/{function}f"
+    return name if name in shipped() else None
 
 
 def libraries_of(chosen: Sequence[Implementation], /) -> list[Elementwise]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fpsim import elementary, elementary_errors as measured
+from fpsim.elementary_profiles import shipped
 from fpsim.errors import FpsimError
 from fpsim.explaining.mechanisms import Mechanism, Prediction, mechanism
 from fpsim.explaining.observation import Case, Observed
@@ -102,6 +103,11 @@ def _function_of_a_gpu(case: Case) -> Iterator[Prediction]:
     yield Prediction(f"torch CUDA {case.op}", 0, lambda: torch)
     if np.array_equal(torch, cupy, equal_nan=True):
         yield Prediction(f"CuPy {case.op} (flush-to-zero build)", 1, lambda: cupy)
+    for name in shipped():
+        release, _, function = name.partition("/")
+        if function == f"{case.op}f":
+            recorded = partial(elementary.evaluate, case.op, implementation=f"profile:{name}")
+            yield Prediction(f"{release} {function}, as recorded", 2, partial(recorded, *(operands_of(case) or ())))
 
 
 @mechanism(
