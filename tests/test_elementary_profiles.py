@@ -235,11 +235,14 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
     for wrong, reason in (
         (["numpy.sum"], "say with --op which elementary function numpy.sum is"),
         (["numpy.exp", "--n", "10"], "--n does not go together with --elementary"),
+        (["numpy.exp", "--dtype", "float64"], "--elementary compares float32 functions, not float64"),
         (["numpy.exp", "--range=1"], "--range takes LOW:HIGH"),
         (["libm.nothingf", "--op", "exp"], "has no function nothingf"),
     ):
         assert main(["reveal", "--elementary", *wrong]) == 2
         assert reason in capsys.readouterr().err
+    assert main(["reveal", "numpy.sum", "--n", "10", "--range=1:2"]) == 2
+    assert "--range goes with --elementary" in capsys.readouterr().err
 
 
 GLIBC = " ".join(platform.libc_ver())

@@ -30,6 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--samples", metavar="N", help="how many numbers to try otherwise (default: 4194304)")
 
 
+def refuse(arguments: argparse.Namespace) -> None:
+    """Refuse the options of elementary functions where ``--elementary`` is missing."""
+    for option in ("range", "exhaustive", "samples"):
+        if getattr(arguments, option):
+            message = f"--{option} goes with --elementary"
+            raise InputError(message)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Compare, record where asked, and print; exit code 3 where no model has all bits and nothing was recorded."""
     from fpsim.commands._progress import ProgressLine
@@ -39,6 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
         if getattr(arguments, option):
             message = f"--{option.replace('_', '-')} does not go together with --elementary"
             raise InputError(message)
+    if arguments.dtype != "float32":
+        message = f"--elementary compares float32 functions, not {arguments.dtype}"
+        raise InputError(message)
     call, device, versions = _called(arguments.target, arguments.device)
     function = function_named(arguments.op or arguments.target)
     if function is None:

@@ -60,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Reveal and print; exit code 3 where nothing could be established for a size."""
     if arguments.elementary:
         return _elementary.run(arguments)
+    _elementary.refuse(arguments)
 
     from fpsim._targets import target
     from fpsim.commands._progress import ProgressLine
