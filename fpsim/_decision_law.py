@@ -47,7 +47,7 @@ class LogitLaw:
     @property
     def reach(self) -> Doubles:
         """How far a logit may be from its mean."""
-        return _REACH * self.std + 2 * np.maximum(self.grid, self.unit)
+        return np.asarray(_REACH * self.std + 2 * np.maximum(self.grid, self.unit))
 
     def below(self, i: int, v: Doubles, /, *, equal: bool) -> Doubles:
         """Return the probability that logit i is less than each number v, or equal to it."""
