@@ -123,9 +123,11 @@ def _read() -> dict[str, dict[str, Envelope]]:
             )
             for name, (ulps, tiny) in libraries.items()
         }
-    for function, (ulps, limit, below) in ACTIVATIONS.items():
-        one = Envelope(function, "torch.cuda", ulps, _FLUSHED, limit=limit, below=below, source=SOURCES["torch.cuda"])
-        found[function] = {"torch.cuda": one}
+    for function, bounded in ACTIVATIONS.items():
+        found[function] = {
+            name: Envelope(function, name, ulps, _FLUSHED, limit=limit, below=below, source=SOURCES[name])
+            for name, (ulps, limit, below) in bounded.items()
+        }
     for function, own in found.items():
         own[CORRECTLY_ROUNDED] = Envelope(function, CORRECTLY_ROUNDED, 0.5, source="by definition")
     return found
