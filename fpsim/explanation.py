@@ -92,8 +92,8 @@ def explain(
     ('expected rounding', ('gpu',))
     """
     if len(observed) == 1 and isinstance(observed[0], Mapping) and "observed" in observed[0]:
+        from fpsim.explaining.described import from_mapping
         from fpsim.explaining.judging import judged
-        from fpsim.explaining.observation import from_mapping
 
         return judged(from_mapping(observed[0]))
     strategies = [str(_strategy(text)) for text in strategies]

@@ -10,10 +10,13 @@ import numpy as np
 from fpsim.devices import implementations
 from fpsim.devices.base import Implementation
 from fpsim.devices.operations import OPERATIONS
+from fpsim.emulation import product_shape
 from fpsim.errors import InputError, MissingExtraError, UnknownOrderError
 from fpsim.explaining.results import Explanation
 from fpsim.explanation import explain
 from fpsim.laws import Law, law as as_law
+from fpsim.orders.base import Order
+from fpsim.strategies import Strategy
 
 #: Operations of routines, what `fpsim.explain` calls them, the axis, and a size that has something to round.
 _OPERATIONS: Final[dict[str, tuple[str, int | None, tuple[int, ...]]]] = {
@@ -101,9 +104,8 @@ def explain_live(
             observed[f"{one} (second run)"] = device.run(operation, *operands)
         try:
             own = device.strategy(operation, *operands)
-            own.program(
-                2
-            )  # an order of its own for each output, by the shape, is found as generic orders or not at all
+            if not _by_shape(own, op, operands):
+                own.program(2)  # raises where its order is chosen for each output of a sum
             strategies[str(own)] = None
         except UnknownOrderError:
             continue
@@ -111,6 +113,14 @@ def explain_live(
     if op in ("sum", "dot", "matmul"):
         settings["strategies"] = strategies
     return explain(observed, op=op, inputs=operands if len(operands) > 1 else operands[0], axis=axis, **settings)
+
+
+def _by_shape(own: Strategy, op: str, operands: Sequence[Any]) -> bool:
+    """Tell whether a strategy chooses the orders of a product by its shape, and knows this one."""
+    if op not in ("dot", "matmul") or type(own.order).product is Order.product:
+        return False
+    own.order.product(product_shape(*operands))
+    return True
 
 
 def _running(name: str, operation: str) -> list[Implementation]:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from fpsim._observed_operation import lowest_bits
 from fpsim.explaining.names import ELEMENTARY
 from fpsim.explaining.observation import Case
 from fpsim.formats import FLOAT32, FLOAT64, Format
@@ -191,25 +192,14 @@ def exactly_summed(case: Case) -> bool:
         return True
     if len(case.inputs) > 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
         return False
-    steps = [_step(x) for x in (a, b)]
-    if 0.0 in steps:
-        return True  # a factor is all zeros
+    if not a.any() or not b.any():
+        return True
+    steps = [2.0 ** int(lowest_bits(x.reshape(-1), 0)) for x in (a, b)]
     most = float((np.abs(a) @ np.abs(b)).max(initial=0.0))
     return (
         most
         <= min(2.0**case.result.precision, 2.0**24 if case.result.precision <= 24 else 2.0**53) * steps[0] * steps[1]
     )
-
-
-def _step(x: Doubles) -> float:
-    """Return the largest power of two that divides all numbers; 0 if all are zero."""
-    some = x[x != 0]
-    if not some.size:
-        return 0.0
-    mantissa, exponent = np.frexp(some)
-    whole = np.ldexp(mantissa, 53).astype(np.int64)
-    low = np.log2((whole & -whole).astype(np.float64)) + exponent - 53
-    return float(2.0 ** low.min())
 
 
 def _scan(case: Case) -> Reference:
