@@ -76,7 +76,7 @@ MODELS = {
         Model("gelu_tanh", 1, "x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x**3)))"),
         Model("softplus", 1, "log1p(exp(x)), x above 20"),
         Model("divide", 2, "correctly rounded"),
-        Model("pow", 2, "", known=False),
+        Model("pow", 2, "2**(y log2(x)) by two polynomials, the logarithm in two numbers"),
     )
 }
 
@@ -139,6 +139,8 @@ def evaluate(function: str, /, *operands: Any, implementation: str = "torch.cuda
     flush = IMPLEMENTATIONS[implementation]
     if function == "divide":
         kernels.quotients(flush, *vectors, out.reshape(-1))
+    elif function == "pow":
+        importlib.import_module("fpsim.kernels.cuda_power").powers(flush, *vectors, out.reshape(-1))
     else:
         kernels.evaluate(getattr(kernels, function.upper()), flush, *vectors, out.reshape(-1))
     return out
