@@ -1,7 +1,8 @@
 """CUDA's float32 power function, to the bit; see `fpsim.kernels.cuda_functions`.
 
-The logarithm is that of N. Juffa's double-float logarithms (CUDA forum and Stack Overflow, two-clause BSD license), to
-base 2; constants and coefficients are fitted to outputs.
+The form is that of a power function that N. Juffa published (Stack Overflow, answer 40519989), but to base 2: a logarithm
+in two numbers by way of (m - 1) / (m + 1). The order of its low terms, its constants and its coefficients were fitted to
+outputs.
 """
 
 from __future__ import annotations
