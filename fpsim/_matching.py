@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from fpsim._candidates import Candidate
 from fpsim._observed_operation import Operation, Sample
 from fpsim._plausibility import pattern
-from fpsim._trials import as_result, parsed, results
+from fpsim._trials import parsed, results
 from fpsim.emulation import product_shape
-from fpsim.formats import Format, as_format
+from fpsim.formats import Format
 from fpsim.orders.base import Order, Reduction
 from fpsim.programs import LEAF, Program
 from fpsim.strategies import Strategy
 
 Bits = NDArray[Any]
-_WORK = 8_000_000_000  # multiplications and additions that survivors may cost on all outputs
+_WORK = 4_000_000_000  # multiplications and additions that survivors may cost on all outputs
 _LEAST_WHOLE = 4  # survivors that are compared on all outputs whatever that costs
 _SLOW = 1000  # what a compensated addition costs beside a plain one
 _COMPENSATED = ("kahan", "neumaier", "dot2")
@@ -211,10 +211,12 @@ def _parts(
 def whole(operation: Operation, text: str, dtype: Any) -> NDArray[Any]:
     """Return all outputs under a strategy, as numbers of the observed type."""
     with np.errstate(all="ignore"):
-        plain, _, output = text.partition("+output(")
-        if plain.endswith("+acc(float64)") and output.endswith(")"):  # the same in one rounding more, by fast loops
-            return as_result(operation.whole(plain), as_format(output[:-1]), dtype)
         return operation.whole(text).astype(dtype)
+
+
+def is_compensated(text: str, /) -> bool:
+    """Tell whether a strategy's additions are compensated, which takes hundreds of times as long."""
+    return any(name in text for name in _COMPENSATED)
 
 
 def _confirmed(
@@ -230,13 +232,14 @@ def _confirmed(
     room, work = _WORK, max(1, operation.size * operation.n * 4)
     confirmed: list[tuple[Candidate, int]] = []
     for number, candidate in enumerate(survivors):
-        if number >= _LEAST_WHOLE and room <= 0:
+        slow = is_compensated(candidate.text) and bool(confirmed) and room < work * _SLOW
+        if slow or (number >= _LEAST_WHOLE and room <= 0):
             if confirmed:
                 confirmed.append((candidate, len(sample.outputs)))
             continue
         text = candidate.text
         if text not in wholes:
-            room -= work * (_SLOW if any(name in text for name in _COMPENSATED) else 1)
+            room -= work * (_SLOW if is_compensated(text) else 1)
             wholes[text] = bits(whole(operation, text, dtype)).reshape(-1)
         if np.array_equal(wholes[text], wanted):
             confirmed.append((candidate, len(wanted)))

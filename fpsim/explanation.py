@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from fpsim._arrays import as_floats
 from fpsim._differences import Difference, Results, differences as _compare, narrower, scale
-from fpsim._matching import Match, Part, search
+from fpsim._matching import Match, Part, is_compensated, search
 from fpsim._observed_operation import OPERATIONS, Operation, operation
 from fpsim.errors import InputError
 from fpsim.explaining.attribution import attributions, ranked
@@ -23,6 +24,7 @@ from fpsim.formats import FLOAT32, FLOAT64, Format
 if TYPE_CHECKING:
     from fpsim.explaining.observation import Observation
 
+_LARGE = 10_000_000  # products of an operation from which on compensated sums take long
 __all__ = ["VERDICTS", "Difference", "Explanation", "Match", "Part", "Side", "explain"]
 
 
@@ -118,13 +120,20 @@ def explain(
     condition = np.asarray(reference.condition, np.float64)
     condition = condition[~np.isnan(condition)]
     spread = (float(np.median(condition)), float(condition.max())) if condition.size else None
-    chains = attributions(sides, differences, task.whole)
+    chains = attributions([_affordable(side, task) for side in sides], differences, task.whole)
     return Explanation(
         verdict, reason, _mechanisms(sides, differences), sides, differences, _closest(sides),
         _next_steps(verdict, sides), op, task.n, task.shape, spread, ranked=ranked(sides, chains), attribution=chains,
         deciding_input=for_operation(task, [_strategies(side) for side in sides], next(iter(fitted.values()))[1]),
         _evidence=of_operation(fitted, task, reference, sampled),
     )  # fmt: skip
+
+
+def _affordable(side: Side, task: Operation) -> Side:
+    """Return a side without the compensated strategies that would take seconds for all outputs."""
+    if task.size * task.n < _LARGE:
+        return side
+    return replace(side, matches=tuple(match for match in side.matches if not is_compensated(match.strategy)))
 
 
 def _strategies(side: Side) -> tuple[Match, ...]:
