@@ -52,8 +52,7 @@ def model_of(library: Elementwise, function: str, /) -> Model:
         return f"profile {profile}", lambda *x: elementary.evaluate(function, *x, implementation=f"profile:{profile}")
     if (name, function) == ("torch.cpu", "sqrt"):
         raise UnknownOrderError(_MKL)
-    known = elementary.MODELS[function].known
-    if name in elementary.IMPLEMENTATIONS and known and (name, function) != ("cupy", "exp2"):
+    if name in elementary.IMPLEMENTATIONS and (name, function) != ("cupy", "exp2"):
         like = name
     elif function in _LIKE_TORCH.get(name, ()):
         like = "torch.cuda"

@@ -169,7 +169,7 @@ def _candidates(function: str, first: int, last: int) -> dict[str, Callable[[Arr
     reference: Any = importlib.import_module("fpsim.devices.elementwise")
     found: dict[str, Callable[[Array], Array]] = {CORRECT: lambda x: reference.correctly_rounded(function, x)}
     model = elementary.MODELS.get(function)
-    if model is not None and model.known and model.operands == 1:
+    if model is not None and model.operands == 1:
         for name in elementary.IMPLEMENTATIONS:
             found[f"{name}'s {function} model"] = lambda x, name=name: elementary.evaluate(  # type: ignore[misc]
                 function, x, implementation=name

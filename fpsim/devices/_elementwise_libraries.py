@@ -170,8 +170,7 @@ def model_elementwise(implementation: str) -> Elementwise:
     def call(function: str) -> Call:
         return lambda *x: elementary.evaluate(function, *x, implementation=implementation)
 
-    functions = {m.function: call(m.function) for m in elementary.MODELS.values() if m.known}
-    functions = {name: f for name, f in functions.items() if name in reference.FUNCTIONS}
+    functions = {name: call(name) for name in elementary.MODELS if name in reference.FUNCTIONS}
     name = f"{implementation} (model)"
     return Elementwise(name, "fpsim.elementary", "", implementation, "model", functions, splits=True)
 

@@ -22,7 +22,7 @@ from fpsim.formats import FLOAT32
 FUNCTION: Final = "elementary function"
 FORMULA: Final = "different formula"
 FLUSHED: Final = "subnormal numbers flushed to zero (FTZ/DAZ)"
-_MODELLED: Final = tuple(name for name, model in elementary.MODELS.items() if model.known)
+_MODELLED: Final = tuple(elementary.MODELS)
 _LABELS: Final = {"torch.cuda": "torch CUDA", "cupy": "CuPy"}
 #: Functions that are taken for each other.
 _CONFUSED: Final = {

@@ -22,7 +22,7 @@ _LOG = coefficients(
     "-0x1.fffe44p-3", "0x1.5554f0p-2", "-0x1p-1",
 )  # fmt: skip
 _LOG2 = coefficients(
-    "0x1.8d6242p-4", "-0x1.58fde4p-3", "0x1.5f9e6ap-3", "-0x1.6e9c8cp-3", "0x1.a417e8p-3", "-0x1.ec7916p-3",
+    "0x1.8d6508p-4", "-0x1.58fe62p-3", "0x1.5f9e54p-3", "-0x1.6e9c86p-3", "0x1.a417e8p-3", "-0x1.ec7916p-3",
     "0x1.277f32p-2", "-0x1.715492p-2", "0x1.ec7094p-2", "-0x1.715476p-1",
 )  # fmt: skip
 _LOG1P = coefficients(
