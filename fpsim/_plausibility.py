@@ -147,11 +147,11 @@ def judge(
     limit = math.sqrt(2 * math.log(2 * max(operation.size, 1) / DOUBT))
     rms_limit = 1 + 3 / math.sqrt(2 * max(len(sampled), 1))
     room = max(1, 4_000_000 // max(operation.n, 1))
-    worst = _ratios(operation, flat_error, order[:room], result)
-    typical = _ratios(operation, flat_error, sampled, result)
-    everything = np.concatenate([worst, typical, np.zeros(1)])
+    outputs = np.union1d(order[:room], sampled)
+    everything = _ratios(operation, flat_error, outputs, result)
+    typical = everything[np.searchsorted(outputs, sampled)]
     rms = math.sqrt(float(np.mean(typical**2))) if len(typical) else 0.0
-    return Judgement(beyond, float(ratio.max(initial=0.0)), rms, float(everything.max()), limit, rms_limit)
+    return Judgement(beyond, float(ratio.max(initial=0.0)), rms, float(everything.max(initial=0.0)), limit, rms_limit)
 
 
 def _ratios(operation: Operation, error: Doubles, outputs: NDArray[np.int64], result: Format) -> Doubles:

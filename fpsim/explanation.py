@@ -28,6 +28,7 @@ _LARGE = 10_000_000  # products of an operation from which on compensated sums t
 __all__ = ["VERDICTS", "Difference", "Explanation", "Match", "Part", "Side", "explain"]
 
 
+@np.errstate(invalid="ignore")  # a signalling NaN is an observation as any other
 def explain(
     *observed: Any,
     op: str | None = None,

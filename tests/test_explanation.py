@@ -462,3 +462,11 @@ def test_an_error_that_all_sides_share_points_to_the_inputs() -> None:
     assert "not be those that gave the results" in found.reason
     alone = fpsim.explain({"cpu": sides["cpu"], "gpu": sides["gpu"] * 2}, op="matmul", inputs=(A, B))
     assert "not be those that gave the results" not in alone.reason
+
+
+def test_a_signalling_nan_is_no_warning() -> None:
+    x = np.ones(8, np.float32)
+    wrong = np.array([0x7F800001], np.uint32).view(np.float32)[0]
+    found = fpsim.explain({"right": np.float32(8), "wrong": wrong}, op="sum", inputs=x)
+    assert found.verdict == "bug suspected"
+    assert found.closest == ("right",)

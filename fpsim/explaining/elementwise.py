@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fpsim.errors import InputError
 from fpsim.explaining.elementary import rounded_correctly
 from fpsim.explaining.formulas import native
 from fpsim.explaining.mechanisms import Prediction, mechanism
@@ -46,7 +47,10 @@ def _correctly_rounded(case: Case) -> Iterator[Prediction]:
         if exact is not None:
             return exact
         found = reference(case)
-        return np.full(case.x.shape, np.nan) if found is None else _stored(case, found.value)
+        if found is None:
+            message = "the exact value is not known"
+            raise InputError(message)
+        return _stored(case, found.value)
 
     if exact is not None or case.x.size <= 4096:
         yield Prediction("the exact value, correctly rounded", 0, compute)

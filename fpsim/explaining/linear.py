@@ -189,7 +189,8 @@ def _agree_elsewhere(bad: list[Side], sides: tuple[Side, ...], differences: tupl
 def _closest(sides: tuple[Side, ...]) -> tuple[str, ...]:
     if len(sides) < 2:
         return ()
-    errors = {side.name: side.rms_ulp for side in sides if side.rms_ulp is not None}
+    held = [side for side in sides if side.status != "beyond bound"] or sides  # some of those errors may be infinite
+    errors = {side.name: side.rms_ulp for side in held if side.rms_ulp is not None}
     least = min(errors.values())
     return tuple(name for name, error in errors.items() if error == least)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fpsim.errors import InputError
 from fpsim.explaining.formulas import native
 from fpsim.explaining.mechanisms import Prediction, mechanism
 from fpsim.explaining.observation import Case
@@ -89,7 +90,8 @@ def _modulo(case: Case, width: int, signed: bool) -> Any:
     if case.op in ("dot", "matmul"):
         exact = np.asarray(whole[0] @ whole[1], object)
         if len(case.inputs) > 2:
-            return np.full(exact.shape, np.nan)  # an addend may be of another type
+            message = "an addend may be of another type"
+            raise InputError(message)
     elif case.op == "cumsum":
         exact = np.cumsum(whole[0])
     else:
@@ -99,7 +101,8 @@ def _modulo(case: Case, width: int, signed: bool) -> Any:
     low = 2 ** (width - 1) if signed else 0
     out = [float((int(v) + low) % 2**width - low) for v in exact.reshape(-1)]
     if all(float(int(v)) == given for v, given in zip(exact.reshape(-1), out, strict=True)):
-        return np.full(exact.shape, np.nan)  # nothing overflows
+        message = "nothing overflows"
+        raise InputError(message)
     return _stored(case, np.array(out).reshape(exact.shape))
 
 
