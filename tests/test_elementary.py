@@ -51,6 +51,11 @@ def test_inputs_on_which_slightly_other_models_fail(call: str) -> None:
     assert not wrong.any(), (x[wrong][:3], y[wrong][:3])
 
 
+def test_a_power_that_slightly_other_constants_miss() -> None:
+    x, y, z = np.array([[1195541262], [3228920699], [563050982]], np.uint32).view(np.float32)
+    assert not different(evaluate("pow", x, y, implementation="cupy"), z).any()
+
+
 def test_recordings_cover_both_libraries() -> None:
     assert len(CALLS) == 51
     assert sum(call.startswith("cupy") for call in CALLS) == 23
