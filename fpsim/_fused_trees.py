@@ -2,49 +2,85 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fpsim._arithmetic_facts import is_fused
 from fpsim._black_box import BlackBox
-from fpsim._probing import Node, bottom_up
+from fpsim._probing import Node, bottom_up, tree_text
+from fpsim._structure import structures
 
 _TILES = (16, 32, 64, 128, 256)  # of terms, the first of which may hold the rest
+_WRITTEN = 64  # chunks whose tree is written out
 _Tree = Node | int
 _Chain = list[list[int]]  # the terms of each fused add, first to last
 
 
-def fused_chains(root: _Tree, /) -> str | None:
-    """Return the order of chains of fused adds over neighbouring terms, whose sums are added from first to last.
+def fused_chains(root: _Tree, /) -> list[str]:
+    """Return the orders of chains of fused adds over neighbouring terms, whose sums are added in an order of their own.
 
     Returns
     -------
-    str or None
-        Such as ``chunks([32, 32, 13], fused(16))``; None where the tree is something else.
+    list of str
+        Such as ``chunks(52, fused(8), combine=fold)`` or ``chunks([32, 32, 13], fused(16))``, the simplest first; empty
+        where the tree is something else.
     """
-    spine: list[_Chain] = []
-    here = root
-    while (chain := _chain(here)) is None:
-        if isinstance(here, int) or len(here.children) != 2:
-            return None
-        left, right = sorted(here.children, key=_first_term)
-        last = _chain(right)
-        if last is None:
-            return None
-        spine.append(last)
-        here = left
-    spine = [chain, *spine[::-1]]
-    groups = [sorted(group) for chain in spine for group in chain]
-    if [term for group in groups for term in group] != list(range(_count(groups))):
-        return None
+    chains, above = _chunks(root)
+    groups = [sorted(group) for chain in chains for group in chain]
+    if not groups or [term for group in groups for term in group] != list(range(_count(groups))):
+        return []
     most = max(map(len, groups))
-    shared = set.intersection(*(_orders(chain, most) for chain in spine))
+    shared = set.intersection(*(_orders(chain, most) for chain in chains))
     if not shared:
-        return None
+        return []
     order = min(shared, key=lambda text: (len(text), text))
-    sizes = [_count(chain) for chain in spine]
+    sizes = [_count(chain) for chain in chains]
     if len(sizes) == 1:
-        return order
-    if len(set(sizes[:-1])) == 1 and sizes[-1] <= sizes[0]:
-        return f"chunks({sizes[0]}, {order})"
-    return f"chunks([{', '.join(map(str, sizes))}], {order})"
+        return [order]
+    alike = len(set(sizes[:-1])) == 1 and sizes[-1] <= sizes[0]
+    size = str(sizes[0]) if alike else f"[{', '.join(map(str, sizes))}]"
+    return [f"chunks({size}, {order}{combine})" for combine in _combines(above, len(sizes))]
+
+
+def _chunks(root: _Tree) -> tuple[list[_Chain], _Tree]:
+    """Return the largest subtrees that are chains, by their first terms, and the binary tree of their numbers."""
+    chains: dict[int, _Chain] = {}  # by the identity of their roots
+    inner: list[Node] = []
+    stack: list[_Tree] = [root]
+    while stack:
+        here = stack.pop()
+        chain = _chain(here)
+        if chain is not None:
+            chains[id(here)] = chain
+        elif isinstance(here, int) or len(here.children) != 2:
+            return [], root
+        else:
+            inner.append(here)
+            stack += here.children
+    found = sorted(chains, key=lambda one: min(map(min, chains[one])))
+    made: dict[int, _Tree] = {one: number for number, one in enumerate(found)}
+    for node in reversed(inner):
+        made[id(node)] = Node(tuple(made[id(child)] for child in node.children))
+    return [chains[one] for one in found], made[id(root)]
+
+
+def _combines(tree: _Tree, parts: int) -> list[str]:
+    """Return how sums are added whose binary tree this is, as the end of the text of an order."""
+    sizes = np.zeros((parts, parts), np.int64)
+    leaves: dict[int, list[int]] = {}
+
+    def under(child: _Tree) -> list[int]:
+        return [child] if isinstance(child, int) else leaves[id(child)]
+
+    for node in bottom_up(tree):
+        one, other = map(under, node.children)
+        leaves[id(node)] = one + other
+        sizes[np.ix_(one, other)] = sizes[np.ix_(other, one)] = len(one) + len(other)
+    if all(sizes[i, j] == max(i, j) + 1 for i in range(parts) for j in range(i)):
+        return [""]
+    rng = np.random.default_rng(0)
+    texts = structures(parts, lambda i, j: int(sizes[i, j]), rng, most=10**6) if parts >= 3 else []
+    whole = tree_text(tree) if parts <= _WRITTEN else None
+    return [f", combine={text}" for text in (*texts, *([] if whole is None else [f'tree("{whole}")']))]
 
 
 def _count(groups: _Chain) -> int:

@@ -287,6 +287,8 @@ class _Work:
                     f"{int(missing.sum())} of {box.outputs} outputs fit no order that was tried with any arithmetic"
                 )
             return ()
+        if len(parts) > 1:  # what was found last may give the outputs too that others gave by chance
+            parts = hypotheses.covering(box, (str(chosen) for chosen, _ in parts), seen)
         return tuple(RevealedPart(chosen, mask) for chosen, mask in parts)
 
     def _structured(self, missing: NDArray[np.bool], settings: list[str]) -> list[str]:
@@ -349,10 +351,10 @@ class _Work:
             text = tree_text(tree, second=self._fused_terms(tree, place))
             if text is None:
                 chains = fused_chains(tree)
-                if chains is None or not self.fused:
+                if not chains or not self.fused:
                     self.notes.append("the tree has fused additions of more than two terms, and is no chain of them")
                     continue
-                texts += [f"{chains}{setting}" for setting in self.fused]
+                texts += [f"{chain}{setting}" for chain in chains for setting in self.fused]
                 continue
             self.tree = self.tree or text
             self.trees.append((tree, place))

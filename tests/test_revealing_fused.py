@@ -89,14 +89,14 @@ def chain(*groups: list[int]) -> Node:
 
 def test_chains_of_probed_trees() -> None:
     four = chain([0, 1, 2, 3], [4, 5, 6, 7], [8])
-    assert fused_chains(four) == "fused(4)"
-    assert fused_chains(Node((Node((0, 1, 2, 3)), 4, 5))) == "fused(4)"
-    assert fused_chains(chain([0, 1], [2, 3, 4, 5], [6, 7, 8, 9])) == "fused(4, rest=first)"
+    assert fused_chains(four) == ["fused(4)"]
+    assert fused_chains(Node((Node((0, 1, 2, 3)), 4, 5))) == ["fused(4)"]
+    assert fused_chains(chain([0, 1], [2, 3, 4, 5], [6, 7, 8, 9])) == ["fused(4, rest=first)"]
     other = chain([9, 10, 11, 12], [13])
-    assert fused_chains(Node((four, other))) == "chunks(9, fused(4))"
-    assert fused_chains(Node((other, four))) == "chunks(9, fused(4))"  # additions commute
-    assert fused_chains(chain([0, 1, 2, 4], [3, 5, 6, 7])) is None
-    assert fused_chains(Node((Node((0, 1, 2)), Node((3, 4, 5)), Node((6, 7, 8))))) is None
+    assert fused_chains(Node((four, other))) == ["chunks(9, fused(4))"]
+    assert fused_chains(Node((other, four))) == ["chunks(9, fused(4))"]  # additions commute
+    assert fused_chains(chain([0, 1, 2, 4], [3, 5, 6, 7])) == []
+    assert fused_chains(Node((Node((0, 1, 2)), Node((3, 4, 5)), Node((6, 7, 8))))) == []
 
 
 def test_products_that_are_fused_in_part() -> None:
@@ -138,12 +138,26 @@ def test_trees_say_which_products_are_rounded() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["chunks(68, fused(8, rest=first, tile=16))", "fused(16, rest=first, tile=128)", "fused(8)"]
-)
-def test_chains_of_a_tree_are_read_back(text: str) -> None:
-    """As cuBLAS has them for TF32 at K = 400 and for bfloat16 at K = 500 on an H200."""
-    n = 400 if "68" in text else 500
+    ("text", "n"),
+    [
+        ("chunks(68, fused(8, rest=first, tile=16))", 400), ("fused(16, rest=first, tile=128)", 500), ("fused(8)", 500),
+        ("chunks(52, fused(8), combine=fold)", 784),
+        ("chunks(64, fused(8), combine=lanes(4, pairwise, combine=fold))", 1024),
+    ],
+)  # fmt: skip
+def test_chains_of_a_tree_are_read_back(text: str, n: int) -> None:
+    """As cuBLAS has them for TF32 at K = 400 and for bfloat16 at K = 500 on an H200, and XLA for TF32."""
     program = fpsim.strategy(f"{text}+align(25)").program(n)
     rng = np.random.default_rng(0)
     tree = tree_of(n, lambda i, j: smallest_subtree(program, i, j), rng)
-    assert fused_chains(tree) == text
+    assert fused_chains(tree)[0] == text
+
+
+def test_sums_of_chains_in_an_order_of_their_own() -> None:
+    """The first strategy gives some outputs by chance; the one that gives all is claimed."""
+    text = "chunks(32, fused(8), combine=lanes(4, pairwise, combine=fold))+align(25)"
+    revealed = fpsim.reveal(lambda a, b: fpsim.matmul(a, b, text), op="matmul", shape=(16, 512, 16), replays=30)
+    assert str(revealed.strategy) == text
+    odd = 'chunks(8, fused(4), combine=tree("(0 3) (1 5) (2 4)"))+align(25)'
+    found = fpsim.reveal(lambda a, b: fpsim.matmul(a, b, odd), op="matmul", shape=(8, 48, 8), replays=30)
+    assert str(found.strategy) == odd.replace("(0 3) (1 5) (2 4)", "0 3 (1 5) (2 4)")

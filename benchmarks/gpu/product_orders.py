@@ -240,8 +240,8 @@ def probed_orders(sizes: Array | None, rng: np.random.Generator) -> list[str]:
     except UnreadableTreeError:
         return [f"{order}{fma}" for order in found for fma in ("+fma", "")]
     chains = fused_chains(tree)
-    if chains is not None:
-        return [f"{chains}+align({bits})" for bits in (25, 24, 23)]
+    if chains:
+        return [f"{chain}+align({bits})" for bits in (25, 24, 23) for chain in chains]
     text = tree_text(tree)
     found += [] if text is None else [f'tree("{text}")']
     return [f"{order}{fma}" for order in found for fma in ("+fma", "")]
