@@ -123,7 +123,9 @@ def _correlated(image: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "kernel", [KERNEL[::-1, ::-1], KERNEL.T, KERNEL * np.array([[1], [1], [0]], np.float32)], ids=["flipped", "transposed", "cut"]
+    "kernel",
+    [KERNEL[::-1, ::-1], KERNEL.T, KERNEL * np.array([[1], [1], [0]], np.float32)],
+    ids=["flipped", "transposed", "cut"],
 )
 def test_another_kernel_is_no_transform(kernel: np.ndarray) -> None:
     small = np.float32(1e-6) * KERNEL  # faults below what a transform may err, beside one large activation
