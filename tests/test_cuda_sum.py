@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -107,6 +109,18 @@ def test_strategies_of_ordered_sums() -> None:
     assert fpsim.strategy(device.ordered_sum_strategy(10**7, how="pairwise")).program(10**7).height <= 33
     with pytest.raises(InputError, match="how must be one of float32, pairwise, neumaier, float64"):
         device.ordered_sum(x, how="kahan")
+
+
+def test_ordered_sums_of_an_h200_have_the_bits_of_their_strategies() -> None:
+    tests = Path(__file__).parent
+    terms = runpy.run_path(str(tests.parent / "benchmarks" / "gpu" / "run_to_run.py"))["well_and_ill"]
+    with np.load(tests / "data" / "h200_ordered_sums.npz", allow_pickle=False) as saved:
+        recorded = {name: saved[name] for name in saved if name != "versions"}
+    assert len(recorded) == 16
+    for name, got in recorded.items():
+        how, law, n = name.split("/")
+        expected = fpsim.sum(terms(int(n))[law], device.ordered_sum_strategy(int(n), how=how))
+        assert got.tobytes() == expected.tobytes(), name
 
 
 @needs_numba_cuda
