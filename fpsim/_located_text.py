@@ -28,7 +28,7 @@ def located_text(found: Located) -> str:
     """Return what ``print`` shows of a `Located`."""
     count = f"{found.calls} recorded operation{'s' * (found.calls != 1)}"
     if found.cause == "none":
-        return f"no difference in {found.runs} runs of {count}"
+        return "\n".join([f"no difference in {found.runs} runs of {count}", *_notes(found)])
     if found.first is None:
         what = "the results differ" if found.result_differs else "the runs do not call the same number of operations"
         same = "every operation that was recorded gave the same bits"

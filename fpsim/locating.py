@@ -228,6 +228,10 @@ def _compared(reference: Run, other: Run, sides: tuple[str, str], runs: int) -> 
     if first is not None and place is not None:
         counterpart = _counterpart(trace, place)
         cause, notes = _cause(trace, place, counterpart)
+        if cause == "outside" and not differs and counterpart is not None and counterpart.outputs == first.outputs:
+            said = f"an operand of {first} differs that no recorded operation made, and no result depends on it"
+            cause, notes, first, place, counterpart = "none", [said], None, None, None
+    if first is not None:
         notes += _layouts(first, counterpart) if cause == "operation" else []
         if cause == "random" and counterpart is not None and len(_devices(first, counterpart)) > 1:
             notes.append("a CPU and a GPU draw other numbers from the same seed: draw on one of them, and copy")

@@ -228,6 +228,19 @@ def test_state_that_is_kept_between_calls() -> None:
     assert "an operand is a result of the run before: state is kept between calls" in found.notes
 
 
+def test_an_operand_that_no_result_depends_on_is_no_difference() -> None:
+    """PyTorch's attention leaves its seed as it finds it where nothing is dropped."""
+    state = np.zeros(1)
+
+    def unused(x: Any) -> Any:
+        memoryview(state)[0] = state[0] + 1.0
+        return np.where(x > -1.0, x, state)
+
+    found = fpsim.locate(unused, np.ones(3))
+    assert found.cause == "none", found
+    assert "no result depends on it" in str(found)
+
+
 def test_threads_may_take_turns() -> None:
     def total(x: Any) -> Any:
         with ThreadPoolExecutor(4) as pool:
