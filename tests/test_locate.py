@@ -233,7 +233,7 @@ def test_an_operand_that_no_result_depends_on_is_no_difference() -> None:
     state = np.zeros(1)
 
     def unused(x: Any) -> Any:
-        state.data[0] = float(state[0]) + 1.0
+        memoryview(state)[0] = state[0] + 1.0  # type: ignore[arg-type]
         return np.where(x > -1.0, x, state)
 
     found = fpsim.locate(unused, np.ones(3))
