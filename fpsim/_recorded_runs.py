@@ -65,7 +65,7 @@ def _copied(value: Any, memo: dict[int, Any] | None = None) -> Any:
     memo = {} if memo is None else memo
     try:
         return copy.deepcopy(value, memo)
-    except (TypeError, RuntimeError, NotImplementedError):
+    except (TypeError, RuntimeError, NotImplementedError):  # locks, files, tensors that a computation gave, and such
         if isinstance(value, tuple | list):
             return type(value)(_copied(one, memo) for one in value)
         if hasattr(value, "detach"):  # a tensor with a history

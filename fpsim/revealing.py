@@ -300,15 +300,13 @@ class _Work:
         if prober is None:
             return []
         left = list(np.flatnonzero(missing.reshape(-1)))
+        ends = [f"{kind}{setting}" for setting in settings for kind in kinds_of_products(box, setting)]
         for _ in range(_KINDS):
             if not left:
                 break
             place = int(left[0])
             found = structures(box.n, lambda i, j, place=place: int(prober.sizes(i, j)[place]), self.rng)  # type: ignore[misc]
-            texts += [
-                f"{order}{kind}{setting}"
-                for order in found for setting in settings for kind in kinds_of_products(box, setting)
-            ]  # fmt: skip
+            texts += [f"{order}{end}" for order in found for end in ends]
             alike = prober.alike(place)
             left = [other for other in left if not alike[other]]
         return texts
@@ -330,6 +328,7 @@ class _Work:
         if prober is None:
             return []
         texts: list[str] = []
+        ends = [f"{kind}{setting}" for setting in settings for kind in kinds_of_products(box, setting)]
         left = list(np.flatnonzero(missing.reshape(-1)))
         while left:
             place = int(left[0])
@@ -358,9 +357,7 @@ class _Work:
                 continue
             self.tree = self.tree or text
             self.trees.append((tree, place))
-            texts += [
-                f'tree("{text}"){kind}{setting}' for setting in settings for kind in kinds_of_products(box, setting)
-            ]
+            texts += [f'tree("{text}"){end}' for end in ends]
         return texts
 
     def _fused_terms(self, tree: Node | int, place: int) -> set[int]:

@@ -175,7 +175,7 @@ def test_numba_fastmath() -> None:
                 out[i, j] = total
         return out
 
-    strict, fast = numba.njit(product), numba.njit(fastmath=True)(product)
+    strict, fast = numba.njit(product), numba.njit(fastmath=True)(product)  # code as users have it
     plain = fpsim.precision(strict, shape=(4, 256, 4))
     assert (plain.name, plain.products, plain.accumulator) == ("float32", "separate", "float32")
     found = fpsim.precision(fast, shape=(4, 256, 4))

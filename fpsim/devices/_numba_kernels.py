@@ -37,7 +37,10 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reordered(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function so that the compiler may choose the order and fuse products (``fastmath=True``)."""
+    """Compile a function so that the compiler may choose the order and fuse products (``fastmath=True``).
+
+    For the routine ``numba.fastmath`` alone, which is there so that what users' own such code gives can be compared.
+    """
     out: Callable[..., Any] = numba.jit(nogil=True, error_model="numpy", fastmath=True)(function)
     return out
 

@@ -12,7 +12,7 @@ from fpsim.errors import InputError
 from fpsim.explaining.elementary import rounded_correctly
 from fpsim.explaining.formulas import native
 from fpsim.explaining.mechanisms import Prediction, mechanism
-from fpsim.explaining.observation import Case
+from fpsim.explaining.observation import Case, stored
 from fpsim.explaining.operations import ELEMENTWISE, reference
 from fpsim.formats import round_to
 
@@ -23,11 +23,6 @@ _NUMPY: dict[str, Any] = {
     "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sqrt": np.sqrt, "cbrt": np.cbrt, "abs": np.abs,
     "rsqrt": lambda x: 1 / np.sqrt(x), "reciprocal": lambda x: 1 / x, "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
 }  # fmt: skip
-
-
-def _stored(case: Case, value: Any) -> Any:
-    with np.errstate(all="ignore"):
-        return np.asarray(round_to(np.asarray(value, np.float64), case.result))
 
 
 def _pair(case: Case, kind: Any) -> tuple[Any, Any]:
@@ -50,7 +45,7 @@ def _correctly_rounded(case: Case) -> Iterator[Prediction]:
         if found is None:
             message = "the exact value is not known"
             raise InputError(message)
-        return _stored(case, found.value)
+        return stored(case, found.value)
 
     if exact is not None or case.x.size <= 4096:
         yield Prediction("the exact value, correctly rounded", 0, compute)
@@ -66,7 +61,7 @@ def _library_here(case: Case) -> Iterator[Prediction]:
 
     def compute() -> Any:
         with np.errstate(all="ignore"):
-            return _stored(case, _NUMPY[case.op](case.x.astype(kind)))
+            return stored(case, _NUMPY[case.op](case.x.astype(kind)))
 
     yield Prediction(f"NumPy's {case.op} in {np.dtype(kind).name} on this machine", 0, compute)
     if case.result.precision > 24:
@@ -89,7 +84,7 @@ def _approximate_division(case: Case) -> Iterator[Prediction]:
     def product() -> Any:
         a, b = _pair(case, kind)
         with np.errstate(all="ignore"):
-            return _stored(case, a * (kind(1) / b))
+            return stored(case, a * (kind(1) / b))
 
     yield Prediction("a times the rounded 1/b", 0, product)
     for number, bits in enumerate((11, 12, 13, 14, 23)):
@@ -116,7 +111,7 @@ def _newton(case: Case, kind: Any, bits: int, steps: int, lanes: int) -> Any:
             body = flat.size // lanes * lanes
             flat[body:] = exact[body:]
             out = flat.reshape(np.shape(out))
-        return _stored(case, out)
+        return stored(case, out)
 
 
 @mechanism(
@@ -129,7 +124,7 @@ def _power_by_logarithm(case: Case) -> Iterator[Prediction]:
     def compute() -> Any:
         y = case.inputs[1] if len(case.inputs) > 1 else np.asarray(case.get("exponent", 2))
         with np.errstate(all="ignore"):
-            return _stored(case, np.exp2(y.astype(kind) * np.log2(case.x.astype(kind))))
+            return stored(case, np.exp2(y.astype(kind) * np.log2(case.x.astype(kind))))
 
     yield Prediction("exp2(y*log2(x))", 0, compute)
 

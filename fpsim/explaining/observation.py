@@ -52,6 +52,12 @@ class Case:
         return self.settings.get(name, default)
 
 
+def stored(case: Case, value: Any) -> Any:
+    """Return values rounded to the format of a case's results."""
+    with np.errstate(all="ignore"):
+        return np.asarray(round_to(np.asarray(value, np.float64), case.result))
+
+
 @dataclass(frozen=True, eq=False)
 class Observed:
     """Numbers of one side; every number from low to high, both included, may have been the result.

@@ -13,6 +13,7 @@ from fpsim.explaining.mechanisms import Prediction, mechanism
 from fpsim.explaining.observation import Case
 from fpsim.explaining.operations import terms_of, wide
 from fpsim.formats import round_to
+from fpsim.switches import FULL_FLOAT32, NO_TF32
 
 _FEW = 300_000  # terms of all outputs up to which every order is tried
 _SUMS = "sum mean var std norm prod all_reduce"
@@ -139,8 +140,7 @@ def _low_accumulator(case: Case) -> Iterator[Prediction]:
 
 @mechanism(
     "reduced-precision operands", "reduced", _PRODUCTS, rank=10,
-    switch="torch.backends.cuda.matmul.allow_tf32=False, NVIDIA_TF32_OVERRIDE=0, jax_default_matmul_precision=highest, or"
-    " tf.config.experimental.enable_tensor_float_32_execution(False)",
+    switch="; or ".join([*(FULL_FLOAT32[library] for library in ("torch", "jax", "tensorflow")), NO_TF32]),
     foresees="relative errors of 2**-12 to 2**-9 of the data's size, although the results have all digits",
 )  # fmt: skip
 def _reduced_operands(case: Case) -> Iterator[Prediction]:

@@ -12,14 +12,8 @@ import numpy as np
 from fpsim.errors import InputError
 from fpsim.explaining.formulas import native
 from fpsim.explaining.mechanisms import Prediction, mechanism
-from fpsim.explaining.observation import Case
+from fpsim.explaining.observation import Case, stored
 from fpsim.explaining.operations import normalised, terms_of, wide
-from fpsim.formats import round_to
-
-
-def _stored(case: Case, value: Any) -> Any:
-    with np.errstate(all="ignore"):
-        return np.asarray(round_to(np.asarray(value, np.float64), case.result))
 
 
 @mechanism(
@@ -33,7 +27,7 @@ def _naive_function(case: Case) -> Iterator[Prediction]:
     def compute() -> Any:
         x = case.x.astype(kind)
         with np.errstate(all="ignore"):
-            return _stored(case, np.exp(x) - kind(1) if case.op == "expm1" else np.log(kind(1) + x))
+            return stored(case, np.exp(x) - kind(1) if case.op == "expm1" else np.log(kind(1) + x))
 
     yield Prediction("exp(x) - 1" if case.op == "expm1" else "log(1 + x)", 0, compute)
 
@@ -45,11 +39,11 @@ def _naive_function(case: Case) -> Iterator[Prediction]:
 def _gelu_by_tanh(case: Case) -> Iterator[Prediction]:
     def by_tanh() -> Any:
         x = case.x.astype(np.float64)
-        return _stored(case, 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+        return stored(case, 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
     def by_sigmoid() -> Any:
         x = case.x.astype(np.float64)
-        return _stored(case, x / (1 + np.exp(-1.702 * x)))
+        return stored(case, x / (1 + np.exp(-1.702 * x)))
 
     yield Prediction("0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x**3)))", 0, by_tanh)
     yield Prediction("x sigmoid(1.702 x)", 1, by_sigmoid)
@@ -63,7 +57,7 @@ def _unbiased(case: Case) -> Iterator[Prediction]:
     if case.x.shape[-1] > 1:
         yield Prediction(
             "the variance with n - 1", 0,
-            lambda: _stored(case, normalised(case, wide(case, case.x), lambda v: v, unbiased=True)),
+            lambda: stored(case, normalised(case, wide(case, case.x), lambda v: v, unbiased=True)),
         )  # fmt: skip
 
 
@@ -103,7 +97,7 @@ def _modulo(case: Case, width: int, signed: bool) -> Any:
     if all(float(int(v)) == given for v, given in zip(exact.reshape(-1), out, strict=True)):
         message = "nothing overflows"
         raise InputError(message)
-    return _stored(case, np.array(out).reshape(exact.shape))
+    return stored(case, np.array(out).reshape(exact.shape))
 
 
 @mechanism(
@@ -131,9 +125,9 @@ def _in_extended(case: Case) -> Any:
         for k in range(a.shape[-1]):
             left = a[..., k] if b.ndim == 1 else a[..., k, None]
             out = out + left * (b[k] if b.ndim <= 2 else b[..., k, None, :])
-        return _stored(case, _with_addend(case, np.asarray(out)).astype(np.float64))
+        return stored(case, _with_addend(case, np.asarray(out)).astype(np.float64))
     terms, shape = terms_of(case)
     t = terms.astype(long)
     total = np.add.accumulate(t * t if case.op == "norm" else t, axis=1)[:, -1]
     total = np.sqrt(total) if case.op == "norm" else total / long(terms.shape[1]) if case.op == "mean" else total
-    return _stored(case, total.astype(np.float64).reshape(shape))
+    return stored(case, total.astype(np.float64).reshape(shape))
